@@ -204,8 +204,7 @@ int models_add(struct models *models, const char *json, size_t n,
     return fleet_add(&models->fleet, &config, err);
 }
 
-/* Whether an operator's `name` stands for the instance: its own, or its
- * entry's. */
+/* Whether an operator's `name` is the name of the instance or of its entry. */
 static bool is_meant(const struct service *s, const struct pool_instance *in,
                      const char *name)
 {
@@ -215,8 +214,8 @@ static bool is_meant(const struct service *s, const struct pool_instance *in,
            (e && strcmp(e->entry->config.name, name) == 0);
 }
 
-/* Updates the drain of all instances of that name. Returns the state of the
- * last one, or NULL = none. */
+/* Updates the drain of all instances with this name. Returns the state of the
+ * last one; NULL = no such instance. */
 static const char *mark_all(const struct models *models, const char *name)
 {
     const char *state = NULL;

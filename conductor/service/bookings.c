@@ -1,5 +1,5 @@
-/* The prefills and decodes booked on instances: this conductor's, and those
- * that other conductors have published. */
+/* Lists the prefills and decodes booked on instances, by this conductor and, as
+ * they have published, by others. */
 #include <errno.h>
 #include <event2/buffer.h>
 #include <inttypes.h>

@@ -85,7 +85,7 @@ void drains_tick(struct service *s, int64_t now_us)
         const struct drain *one =
             in && in->held ? of(s, in->id, engine_entry_name(s, i)) : NULL;
 
-        /* Once: it gets no new ones. */
+        /* Ends them once: a drained instance gets no new requests. */
         if (one && one->until_us > before_us && now_us >= one->until_us)
             request_end_work(s, in->id);
     }

@@ -18,7 +18,7 @@
 
 struct drain {
     char name[SERVICE_NAME_BYTES];
-    int64_t until_us; /* limit of the instances' requests; 0 = unlimited */
+    int64_t until_us; /* when its requests are cut off; 0 = never */
 };
 
 /* Zeros = no drains. */
@@ -35,15 +35,15 @@ struct drains {
 /* Removes a name, if it is there. O(n). */
 void drains_drop(struct drains *drains, const char *name);
 
-/* Whether a name is drained. O(n). */
+/* Returns whether a name is drained. O(n). */
 bool drains_has(const struct drains *drains, const char *name);
 
-/* Frees what it owns. */
+/* Frees the list of drains. */
 void drains_fini(struct drains *drains);
 
-/* Drains an instance, or ends its drain, as its name or its entry's (NULL = no
- * entry) is drained or not. A newly drained instance loses the requests that it
- * has not begun. */
+/* Drains an instance if its name or its entry's name (NULL = no entry) is
+ * drained, else ends its drain. A newly drained instance loses the requests
+ * that it has not begun. */
 void drains_mark(struct service *s, uint32_t id, const char *entry);
 
 /* Ends the requests of drained instances whose limit is over at now_us. Called

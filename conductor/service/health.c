@@ -1,4 +1,4 @@
-/* /health; and which model explains a request. */
+/* /health; finds the model that explains why a request cannot be served. */
 #include <errno.h>
 #include <event2/buffer.h>
 

@@ -1,6 +1,6 @@
 /*
- * The service of one model: what its parts share. Private to the files of
- * conductor/service (DESIGN.md has their map); the front sees service.h.
+ * The service of one model: shared by the files of conductor/service, and
+ * private to them (DESIGN.md has their map); the front sees service.h.
  */
 #ifndef CONDUCTOR_SERVICE_INTERNAL_H
 #define CONDUCTOR_SERVICE_INTERNAL_H
@@ -26,7 +26,7 @@
 /* Requests that other gateways send (ticket/ticket.h). */
 struct tickets {
     struct request_list open;      /* sorted by the last report */
-    uint64_t n;                    /* open ones, and those not decided yet */
+    uint64_t n;                    /* open tickets, and those not yet decided */
     uint32_t n_of[TICKET_TENANTS]; /* by a hash of the tenant */
     uint64_t seed;
     struct prefix_match held; /* of service_ask_index() */
@@ -36,22 +36,22 @@ struct tickets {
  * engine/. */
 struct service_costs {
     struct cost_model model;
-    bool predicts; /* false: there is no cost model, and `model` counts tokens
-                      and requests instead of time */
+    bool predicts; /* false: no cost model; `model` counts tokens and requests
+                      instead of time */
     const char *source;      /* of `model`: static */
-    struct cost_file *files; /* owned: of single instances (costs.h) */
+    struct cost_file *files; /* owned: costs of single instances (costs.h) */
     const struct cost_model **of_workers; /* (n + 1) of worker_costs, then
                                              NULL */
 };
 
-/* The names of the model that engines have. Written by model_names.c alone. */
+/* Names that engines have for the model. Written by model_names.c alone. */
 struct model_names {
     struct name_sets sets; /* zeros: of native workers */
-    bool due;              /* engines came, left or changed their names: their
-                              number and the windows must be computed again */
-    bool untold;           /* and the log must say so */
-    bool full_told;        /* the log has it that not all names have room */
-    int64_t told_us;       /* when the log last had which engine has which */
+    bool due;              /* engines came, left or changed names: count the
+                              engines, and compute the windows, anew */
+    bool untold;           /* the log must report the change */
+    bool full_told;        /* logged: some names have no room */
+    int64_t told_us;       /* when the log last listed the engines of names */
 };
 
 /* The service of one model. A comment names the files that write a member; the
@@ -66,14 +66,14 @@ struct service {
     struct service_costs costs;
     struct pool *pool;
     struct prefix_index *index;
-    struct scheduler *scheduler; /* scheduler.c makes it anew */
-    /* dispatch.overhead_us is the time that a first token spends outside queue
-     * and prefill: hand-over, frames, wake-ups. */
+    struct scheduler *scheduler; /* replaced by scheduler.c */
+    /* dispatch.overhead_us is the part of a TTFT outside queue and prefill:
+     * hand-over, frames, wake-ups. */
     struct dispatch dispatch;
-    struct cluster_pool *peers; /* other conductors; NULL: none. peers.c */
+    struct cluster_pool *peers; /* other conductors; NULL = none. peers.c */
     struct metrics metrics;     /* all files of this folder count here */
     struct explain *explain;    /* explain/ */
-    /* One of both serves the model (models_native()); the other is unused. */
+    /* One of the two serves the model (models_native()), the other nothing. */
     struct native native;
     struct engine_set engines;
     struct model_names names; /* of `engines` */
@@ -83,8 +83,8 @@ struct service {
     struct roles *roles;    /* worker/switch.c */
     struct {
         struct event *event;
-        int64_t us;        /* time of the last one */
-        int64_t drains_us; /* last search for drains over their limit */
+        int64_t us;        /* time of the last tick */
+        int64_t drains_us; /* last search for drains over their time limit */
     } tick;                /* service.c */
     struct wire_buf out;   /* scratch for one frame */
 };
@@ -100,7 +100,7 @@ static inline uint32_t service_store_slot(const struct service *s)
  * decides on waiting requests again. */
 void service_freed(struct service *service);
 
-/* The same for a link to a decode instance, if a request waits for one. */
+/* Does the same for a link to a decode instance, if a request waits for one. */
 void service_link_freed(struct service *service);
 
 /* service_new_one(models, config, engines, err): creates the service of
@@ -114,7 +114,7 @@ void service_link_freed(struct service *service);
 /* service_drop_requests(s): frees all requests without a callback. */
 void service_drop_requests(struct service *s);
 
-/* service_free_one(s): frees this service, whose engines must be gone, and not
+/* service_free_one(s): frees this service, whose engines must be gone, but not
  * s->next. NULL is a no-op. */
 void service_free_one(struct service *s);
 

@@ -33,7 +33,7 @@ static struct kept_id *place(const struct kept_owner *o,
 {
     uint32_t at;
 
-    /* By bytes of the digest that are not compared. */
+    /* Uses bytes of the digest that are not compared. */
     memcpy(&at, digest + KEPT_BYTES, sizeof(at));
     return &o->ids[at % KEPT_IDS];
 }

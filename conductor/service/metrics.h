@@ -36,14 +36,14 @@ enum metrics_outcome {
 
 #define METRICS_LOAD_MODES 4
 
-/* Error codes with a counter of their own, and "other". */
+/* Error codes with a counter each, and "other". */
 #define METRICS_FAILURES 9
 
 /* How KV came to the instance that needed it. */
 enum metrics_path {
     METRICS_PEER,   /* from other workers, for a prefill */
     METRICS_DISK,   /* from the worker's own disk, for a prefill */
-    METRICS_BOTH,   /* from both at once, or with the shared store */
+    METRICS_BOTH,   /* from other workers and disk, or with the shared store */
     METRICS_SHARED, /* from the shared store, for a prefill */
     METRICS_PUSH,   /* from the prefill to the decode worker */
     METRICS_PATHS,
@@ -54,11 +54,11 @@ struct metrics {
     uint64_t rejected_ttft, rejected_tbt, rejected_price, rejected_share,
         rejected_no_room, rejected_link, rejected_tickets;
     uint64_t failures[METRICS_FAILURES]; /* see metrics_count_failure() */
-    /* First tokens of requests accepted with a TTFT limit, the promise; first
+    /* First tokens of requests accepted with a TTFT limit; of these, first
      * tokens after the limit, of retried requests and of others. */
     uint64_t promises, broken_retried, broken_other;
     uint64_t p90_held, p90_broken; /* first tokens within the predicted 90th
-                                      percentile, and after it */
+                                      percentile; after it */
     uint64_t effective, effective_tokens; /* requests completed within their
                                              SLOs; their prompt tokens */
     uint64_t offered_tokens; /* prompt tokens of all requests that ended and
@@ -67,20 +67,20 @@ struct metrics {
     uint64_t prompt_tokens; /* of requests whose prefill finished */
     uint64_t local_tokens, fetched_tokens, disk_tokens, shared_tokens,
         computed_tokens;
-    /* Parts of prompt_tokens: the tokens of prompts whose length was guessed
-     * from their bytes, and of prompts whose cached part was guessed from the
-     * index because the engine did not tell it. */
+    /* Parts of prompt_tokens: tokens of prompts whose length was guessed from
+     * their bytes, and of prompts whose cached part was guessed from the index
+     * because the engine did not report it. */
     uint64_t guessed_length_tokens, guessed_cached_tokens;
     uint64_t fetched_blocks, fetched_bytes, disk_bytes, shared_bytes;
-    uint64_t pushed_tokens; /* of prompts, to another decode worker */
+    uint64_t pushed_tokens; /* prompt tokens sent to another decode worker */
     uint64_t load_modes[METRICS_LOAD_MODES]; /* by enum load_mode */
     uint64_t output_tokens;
     uint64_t block_events_stored, block_events_removed;
     uint64_t inventories_asked, inventories_healed;
     uint64_t extrapolated_predictions;
     uint64_t tokenized, tokenize_cached, tokenize_failed;
-    uint64_t pairs, pairs_alone; /* requests with a prefill leg; without KV
-                                    parameters in its reply */
+    uint64_t pairs, pairs_alone; /* requests with a prefill leg; of these,
+                                    replies without KV parameters */
     uint64_t pairs_released, pairs_stranded;
     uint64_t tickets, tickets_refused, tickets_expired;
     struct warm_counts warm; /* refused prompts in the background */
@@ -88,10 +88,10 @@ struct metrics {
     struct roles_counts roles;             /* switched */
     uint64_t workers_refused, workers_lost, bad_frames;
     struct histogram ttft_s, tbt_s, queue_s, prefill_s;
-    /* From a promised limit to a first token after it. */
+    /* Delay of late first tokens, from the limit. */
     struct histogram late_s;
     struct histogram ttft_error_ratio;    /* |predicted - observed| / observed,
-                                             TTFT as the daemon saw it */
+                                             of the TTFT in the daemon */
     struct histogram prefill_error_ratio; /* corrected prediction */
     struct histogram queue_error_s;       /* |predicted - observed| */
     struct histogram transfer_error_ratio;
@@ -102,7 +102,7 @@ struct metrics {
     struct histogram loop_lag_s; /* how late timers of the loop are */
 };
 
-/* metrics_init(m): all at zero, with the buckets set. */
+/* metrics_init(m): sets all counts to zero, and the buckets. */
 void metrics_init(struct metrics *m);
 
 /* histogram_observe(h, value): counts one value; NaN is dropped. */
@@ -113,8 +113,8 @@ void histogram_observe(struct histogram *h, double value);
 void metrics_ratio_error(struct histogram *h, int64_t predicted,
                          int64_t observed);
 
-/* metrics_ttft_predicted(m, forecast, ttft_us): compares the forecast of a
- * request without retries with its TTFT. */
+/* metrics_ttft_predicted(m, forecast, ttft_us): compares the TTFT of a request
+ * without retries with its forecast. */
 void metrics_ttft_predicted(struct metrics *m, const struct forecast *forecast,
                             int64_t ttft_us);
 
@@ -130,12 +130,12 @@ void metrics_first_token(struct metrics *m, int64_t ttft_us, int64_t slo_us,
                          bool retried);
 
 /* metrics_count_failure(m, code): counts a failed request by its error code; a
- * code that is not in the table counts as "other". */
+ * code outside the table counts as "other". */
 void metrics_count_failure(struct metrics *m, const char *code);
 
-/* metrics_escape(from, to): writes a label's value as it stands between its
- * quotes, at most twice as long. Line ends are not escaped: no name has them.
- */
+/* metrics_escape(from, to): writes a label's value as it appears between
+ * quotes, at most twice as long. Line ends are not escaped: no name has
+ * them. */
 void metrics_escape(const char *from, char *to);
 
 /* metrics_add(into, m): adds all counts of m to *into. */

@@ -1,4 +1,4 @@
-/* The names by which requests may call a model, and its window. */
+/* The names by which requests may call a model, and the model's window. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,8 +6,7 @@
 #include "base/log.h"
 #include "conductor/service/models.h"
 
-/* At most so often, and for so many names, the log says which engines have a
- * name. */
+/* Limits of how often, and for how many names, the log lists the engines. */
 #define TELL_EVERY_US 1000000
 #define TELL_MAX 16u
 /* Most engines in a line. */
@@ -68,7 +67,7 @@ static void tell_changes(struct service *s)
         bool all = (int64_t)set->name.n_engines == s->model.n_engines;
         bool news = set->changed || set->told_all != all;
 
-        /* No news if engines were replaced, and all still have the name. */
+        /* No news if engines were replaced and all still have the name. */
         if (news && !(all && set->told == set->name.n_engines) &&
             (set->told || set->name.n_engines) && n++ < TELL_MAX)
             tell(s, set);

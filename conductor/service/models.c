@@ -11,8 +11,8 @@
 #include "conductor/core/index/block_cut.h"
 #include "conductor/service/setup.h"
 
-/* Joins the block size with an entry's; takes its cost model, if there is none
- * yet. */
+/* Joins the block size with an entry's; takes the entry's cost model if there
+ * is none yet. */
 static void take_from(struct config *out, const struct engine_config *e)
 {
     out->block_tokens =
@@ -36,7 +36,7 @@ static void take_from_entries(const struct models *models, const char *model,
     }
 }
 
-/* Makes the configuration of the model that the engine serves. */
+/* Makes the configuration of the model that an engine serves. */
 static void engine_model_config(const struct models *models,
                                 const struct engine_config *e,
                                 struct config *out)
@@ -115,13 +115,13 @@ static bool is_wanted(const struct models *models, const char *model)
     return false;
 }
 
-/* Gives the model the cost model that its wanted entries name now. */
+/* Gives the model the cost model that its wanted entries now name. */
 static void follow(struct service *s)
 {
     struct config now = s->config;
 
     take_from_entries(s->models, s->config.model, &now);
-    /* And engines whose entry names no model. */
+    /* Also engines whose entry names no model. */
     for (uint32_t i = 0; i < pool_slots(s->pool); i++)
         if (s->engines.by_slot[i] && !s->engines.by_slot[i]->leaving)
             take_from(&now, &s->engines.by_slot[i]->own);
@@ -206,7 +206,7 @@ uint32_t models_widest(const struct models *models)
     return widest;
 }
 
-/* Frees a service; its counts stay in the metrics. */
+/* Frees a service, and adds its counts to the metrics. */
 static void bury(struct models *models, struct service *s)
 {
     models->past.n++;

@@ -16,15 +16,15 @@
 struct models {
     struct event_base *base;
     struct evdns_base *redis_dns; /* of `state` */
-    struct dns *dns;              /* of engines and the receiver of spans */
+    struct dns *dns;              /* for engines and the receiver of spans */
     struct config config;
     struct service *first;
-    struct service *native; /* the one of native workers; NULL = none */
+    struct service *native; /* the native workers' service; NULL = none */
     uint32_t next_number;   /* of a service */
     struct tenants *tenants;
     double start_s;     /* Unix time */
     struct event *lag;  /* report/lag.c */
-    int64_t lag_due_us; /* when its timer is due */
+    int64_t lag_due_us; /* when the lag timer is due */
     struct {            /* counts of removed services */
         uint64_t n;     /* removed services */
         struct metrics metrics;
@@ -34,29 +34,29 @@ struct models {
     struct drains drains;
     struct access_log *access;
     struct exporter *exporter; /* of spans */
-    struct tls *state_tls;     /* of the connections to Redis, or NULL */
+    struct tls *state_tls;     /* for connections to Redis; NULL = no TLS */
     struct cluster *cluster;   /* NULL = no other conductors */
     struct history *history;   /* never NULL once started */
     uint64_t decided;          /* decisions, counted for explain/ */
     struct entropy_store ids;  /* for requests */
-    size_t reply_bytes;        /* of kept replies to prefill legs; <=
+    size_t reply_bytes;        /* all kept replies to prefill legs; <=
                                   config.max_body_total_bytes */
 };
 
-/* Returns the service of a model's engines; creates it if there is none. A new
- * one gets the block size by block_cut_join() of `like` and the model's wanted
- * entries, and the cost model of the first entry that names one. NULL with a
- * message on failure. */
+/* Returns the service of a model's engines, created if needed. A new service
+ * joins the block sizes (block_cut_join()) of `like` and the model's wanted
+ * entries, and gets the cost model of the first entry that names one. NULL with
+ * a message on failure. */
 [[nodiscard]] struct service *models_get(struct models *models,
                                          const struct engine_config *like,
                                          char err[CONFIG_ERROR_MAX]);
 
-/* Gives each model whose entries have come or gone the cost model of the first
+/* Gives each model with new or removed entries the cost model of the first
  * wanted entry that names one. Stops at until_us; returns whether all are done,
  * else call it again. */
 bool models_follow(struct models *models, int64_t until_us);
 
-/* Makes models_follow() check an entry's model, as the entry came or left. */
+/* Makes models_follow() check the model of an entry that came or left. */
 void models_note(const struct models *models, const struct fleet_entry *entry);
 
 /* Creates a service for a model, of engines or of native workers. Returns it,
@@ -78,14 +78,14 @@ void peers_listen(struct models *models, uint16_t port);
 /* model_names.c. models_name(): call it when an engine came or left, or its
  * names or window changed; takes its names from e->own, or none if it is
  * leaving. models_name_due() completes that for all models: sets each window to
- * the least of its engines, and logs which engines have a name.
+ * the smallest of its engines, and logs which engines have a name.
  * models_know_names() makes an entry's names known, even without an engine. */
 void models_name(struct engine *e);
 void models_name_due(struct models *models);
 void models_know_names(struct service *s, const struct engine_config *like);
 
-/* Returns the service of a model by its name, or by an alias or adapter that an
- * engine has now, or NULL. */
+/* Returns the service of a model by its name, or by an alias or adapter that
+ * one of its engines has now; NULL = none. */
 struct service *models_named(const struct models *models, const char *name);
 
 /* Frees services without entry, engine and request. Stops at until_us; returns

@@ -60,8 +60,8 @@ struct name_set *name_sets_find(const struct name_sets *sets, const char *name,
                                                                 : NULL;
 }
 
-/* Frees the set that has been without engine for the longest time, and is named
- * by no request. Returns whether there was one. */
+/* Frees the set that has had no engine for the longest time and that no request
+ * names. Returns whether there was one. */
 static bool forget_one(struct name_sets *sets)
 {
     size_t oldest = sets->n;
@@ -115,8 +115,8 @@ static void lose(struct name_sets *sets, struct name_set *set, uint32_t slot)
 #define NO_SLOT UINT32_MAX
 
 /* Adds names to the engine in a slot; NO_SLOT = only makes them known. A name
- * counts as an adapter once one engine lists it so: its blocks then match under
- * no other name. */
+ * that any engine lists as an adapter is one from then on: its blocks then
+ * match under no other name. */
 static void take(struct name_sets *sets, uint32_t slot,
                  const struct engine_names *names, bool adapters)
 {

@@ -17,12 +17,12 @@
 
 struct name_set {
     struct service_name name;
-    uint32_t n_requests; /* live requests that name it */
-    uint64_t lost;       /* sets->n_lost when its last engine lost it */
+    uint32_t n_requests; /* live requests with this name */
+    uint64_t lost;       /* sets->n_lost when its last engine lost the name */
     uint32_t told;       /* name.n_engines, as last logged */
-    bool told_all;       /* these were all engines, as last logged */
+    bool told_all;       /* all engines had the name when last logged */
     bool changed;        /* its engines have changed since the last log line */
-    uint64_t engines[];  /* a bit for each slot, as schedule_request.eligible */
+    uint64_t engines[];  /* a bit a slot, as in schedule_request.eligible */
 };
 
 struct name_sets {
@@ -33,17 +33,17 @@ struct name_sets {
     uint64_t n_dropped; /* names without room */
 };
 
-/* name_sets_init(): for engines in n_slots slots. Returns 0 or -ENOMEM;
+/* name_sets_init(): sets up for engines in n_slots slots. Returns 0 or -ENOMEM;
  * name_sets_fini() may be called either way, and on zeros. */
 [[nodiscard]] int name_sets_init(struct name_sets *sets, uint32_t n_slots);
 void name_sets_fini(struct name_sets *sets);
 
-/* Returns the set of a name of n bytes, or NULL. O(log names). */
+/* Returns the set of a name of n bytes; NULL = none. O(log names). */
 struct name_set *name_sets_find(const struct name_sets *sets, const char *name,
                                 size_t n);
 
 /* Sets the names of the engine in a slot; both NULL = none. Names without room
- * are counted and left out. O(names). */
+ * are counted and skipped. O(names). */
 void name_sets_take(struct name_sets *sets, uint32_t slot,
                     const struct engine_names *aliases,
                     const struct engine_names *adapters);
@@ -52,7 +52,7 @@ void name_sets_take(struct name_sets *sets, uint32_t slot,
 void name_sets_know(struct name_sets *sets, const struct engine_names *aliases,
                     const struct engine_names *adapters);
 
-/* Whether the engine in a slot has the name. */
+/* Returns whether the engine in a slot has the name. */
 bool name_set_has(const struct name_set *set, uint32_t slot);
 
 #endif

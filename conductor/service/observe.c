@@ -37,13 +37,13 @@ const char *outcome_name(enum metrics_outcome outcome)
 
 /* --- metrics ------------------------------------------------------------ */
 
-/* Prompts whose length was guessed from their bytes. */
+/* Tokens of prompts whose length was guessed from their bytes. */
 static uint64_t guessed_length(const struct service_result *r)
 {
     return r->prompt_by == SERVICE_BY_BYTES ? r->prompt_tokens : 0;
 }
 
-/* Prompts whose cached part was guessed from the index. */
+/* Tokens of prompts whose cached part was guessed from the index. */
 static uint64_t guessed_cached(const struct service_result *r)
 {
     return r->cached_by == SERVICE_BY_INDEX ? r->prompt_tokens : 0;
@@ -164,7 +164,7 @@ static void tenant_began(struct service_request *request,
     cluster_limits_due(models->cluster);
 }
 
-/* A forwarded one is charged by forward_count(), when its tokens are known. */
+/* forward_count() charges a forwarded request once its tokens are known. */
 static void tenant_attempt(struct service_request *request)
 {
     if (!request->by->tells_last)

@@ -1,10 +1,10 @@
 /*
- * The events of a request's life, and who hears of them. Code of requests
- * reports each event here once and knows no observer: explain, spans, access
- * log, history, tenants and metrics are rows of the table in observe.c.
+ * The events of a request's life, and their observers. Code that handles
+ * requests reports each event here once and knows no observer: explain, spans,
+ * access log, history, tenants and metrics are rows of the table in observe.c.
  *
- * Observers hear in the table's order, on the loop. They look at the request as
- * it is; none changes its state or ends it. O(observers) an event.
+ * Observers are called in the table's order, on the loop. They read the
+ * request; none changes its state or ends it. O(observers) an event.
  */
 #ifndef CONDUCTOR_SERVICE_OBSERVE_H
 #define CONDUCTOR_SERVICE_OBSERVE_H
@@ -25,42 +25,42 @@ struct request_outcome {
     int status;         /* HTTP status; 0: none was sent, or the engine's own */
 };
 
-/* "completed", "rejected", "failed" or "cancelled"; static. */
+/* Returns "completed", "rejected", "failed" or "cancelled"; static. */
 const char *outcome_name(enum metrics_outcome outcome);
 
-/* The request was accepted into the service. */
+/* Reports that the service has accepted a request. */
 void observe_began(struct service_request *request,
                    const struct service_request_params *params);
 
-/* A decision on the request: it is about to be sent, or to be refused. */
+/* Reports a decision on a request, which is sent or refused next. */
 void observe_decided(struct service_request *request,
                      const struct schedule_decision *decision);
 
-/* An attempt begins on the instances of request->attempt. */
+/* Reports an attempt that begins on the instances of request->attempt. */
 void observe_attempt(struct service_request *request);
 
-/* Its prompt will be computed in the background; it is refused next. */
+/* Reports that a prompt, refused next, will be computed in the background. */
 void observe_warmed(struct service_request *request);
 
-/* A worker reported the end of the prefill. */
+/* Reports the end of a prefill, from a worker. */
 void observe_prefilled(struct service_request *request,
                        const struct msg_prefill_done *done);
 
-/* The tokens of its prompt are in request->result: once for each prefill of a
- * worker, and once for each request of an engine. */
+/* Reports that request->result has the prompt's tokens: once for each prefill
+ * of a worker, and once for each request of an engine. */
 void observe_prompt(struct service_request *request);
 
-/* The first token was handed over, ttft_us after the arrival. */
+/* Reports that the first token was handed over, ttft_us after the arrival. */
 void observe_first_token(struct service_request *request, int64_t ttft_us,
                          int64_t now_us);
 
-/* The attempt failed; why is a sentence for people. */
+/* Reports that an attempt failed; why is a sentence for people. */
 void observe_failed(struct service_request *request, const char *why);
 
-/* Another attempt will be decided on. */
+/* Reports that another attempt will be decided on. */
 void observe_again(struct service_request *request);
 
-/* The request has ended; it is freed next. */
+/* Reports that a request has ended; it is freed next. */
 void observe_ended(struct service_request *request,
                    const struct request_outcome *end);
 

@@ -1,5 +1,5 @@
-/* All models together: counts since the start, the pools, the last minute and
- * the last hour. */
+/* Totals over all models: counts since the start, the pools, the last minute
+ * and the last hour. */
 #include <errno.h>
 #include <event2/buffer.h>
 #include <string.h>
@@ -117,7 +117,7 @@ static int put_counts(const struct models *models, struct evbuffer *out)
     int bad = 0;
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        /* The first member's name contains that of its object. */
+        /* The name of an object's first member also opens the object. */
         bool opens = strchr(all[i].name, '{');
 
         bad |= evbuffer_add_printf(out, "%s\"%s\":%llu",

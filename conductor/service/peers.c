@@ -1,6 +1,6 @@
 /*
- * Other conductors of the same instances: reports this conductor's requests to
- * conductor/cluster, and sends workers the list of conductors.
+ * Other conductors of the same instances: publishes this conductor's requests
+ * through conductor/cluster, and sends workers the list of conductors.
  */
 #include <errno.h>
 #include <string.h>
@@ -137,8 +137,8 @@ static struct joint_key *limit_at(void *arg, size_t i)
 static const struct cluster_ops cluster_ops = {
     .members = on_members, .leads = on_leads, .limit = limit_at};
 
-/* Returns in *at the address that other conductors give to workers; host "" =
- * the one that Redis sees. */
+/* Writes to *at the address that other conductors give to workers; host "" =
+ * the address seen by Redis. */
 static void own_address(const struct config *c, struct address *at)
 {
     if (address_parse(*c->worker_address ? c->worker_address : c->worker_listen,

@@ -155,9 +155,9 @@ static int secret_of_config(const struct config *c, struct secret **out,
         c->worker_listen);
 }
 
-/* Without a cost model: counts in place of times, the tokens that a prefill
- * computes and that a decode step holds. Enough to order queues and instances.
- */
+/* Without a cost model: counts instead of times, of tokens that a prefill
+ * computes and tokens that a decode step holds. Good enough to order queues and
+ * instances. */
 static const struct cost_model cost_counts = {
     .prefill = {[1] = 100},
     .decode = {[1] = 1000, [2] = 0.01},
@@ -165,7 +165,7 @@ static const struct cost_model cost_counts = {
               COST_MODEL_MAX_US},
 };
 
-/* Checks that the policy works without a cost model. The error names the
+/* Checks that the policy works without a cost model. The error lists the
  * policies that do. */
 static int check_no_cost_model(const struct config *config,
                                char err[CONFIG_ERROR_MAX])
@@ -204,8 +204,8 @@ static int load_cost_model(struct service *s, char err[CONFIG_ERROR_MAX])
     return 0;
 }
 
-/* Checks that a cost model was fitted for the native workers; `path` stands in
- * front of the field. */
+/* Checks that a cost model was fitted for the native workers; `path` is put
+ * before the field. */
 static int check_costs(const struct config *config, const char *path,
                        const char *file, char err[CONFIG_ERROR_MAX])
 {
@@ -232,7 +232,7 @@ static int check_costs(const struct config *config, const char *path,
     return 0;
 }
 
-/* Checks the options for native workers. */
+/* Checks the options that native workers need. */
 static int check_native(const struct config *config, char err[CONFIG_ERROR_MAX])
 {
     const struct worker_cost_list *list = &config->worker_costs;

@@ -32,40 +32,40 @@ struct models;
 struct service;
 struct service_request;
 
-/* A request that is forwarded to an engine unchanged. Borrowed until the
- * request is dead. */
+/* A request to be forwarded to an engine unchanged. Borrowed until the request
+ * is dead. */
 struct service_forward {
     const char *method;
-    const char *path;          /* with its query */
-    const char *headers;       /* whole lines with their CR LF, as
-                                  upstream_request demands */
+    const char *path;          /* with the query */
+    const char *headers;       /* whole lines with CR LF, as in
+                                  upstream_request */
     const char *authorization; /* a header line, or "" */
     const char *body;          /* (n) */
     size_t n;
     bool stream; /* the first byte of the answer's body is the first token */
-    const char *tokenize; /* (n_tokenize): body of vLLM's /tokenize; NULL =
-                             tokens are known, or cannot be asked for */
+    const char *tokenize; /* (n_tokenize): body for vLLM's /tokenize; NULL =
+                             tokens are known, or need not be asked for */
     size_t n_tokenize;
     const char *cache_salt; /* seeds block keys; borrowed for the call */
-    const uint64_t *hashes; /* (n_hashes): in place of tokens, hashes of leading
-                               whole blocks within n_tokens, by an engine; NULL
-                               = none; borrowed for the call */
+    const uint64_t *hashes; /* (n_hashes): instead of tokens, an engine's hashes
+                               of leading whole blocks within n_tokens; NULL =
+                               none; borrowed for the call */
     size_t n_hashes;
-    bool ids;     /* tokens are the engine's token ids */
-    bool several; /* tokens are only the first of several prompts */
-    bool prompt;  /* inference: its path takes a prompt */
-    bool pairs;   /* a prefill and a decode engine may share it */
-    bool ticket;  /* another gateway sends it (ticket/gateway.h); method, path,
-                     headers and body are unused */
-    bool apart;   /* the answer has a usage for each prompt */
-    bool keeps;   /* the engine may keep its answer under an id */
-    uint64_t owner; /* the tenant that owns kept answers, if keys are required;
-                       else 0 */
-    const char *kept; /* (n_kept): id of the kept answer that it names; n 0 =
+    bool ids;       /* tokens are the engine's token ids */
+    bool several;   /* tokens are only those of the first of several prompts */
+    bool prompt;    /* for inference: its path takes a prompt */
+    bool pairs;     /* a prefill and a decode engine may share the request */
+    bool ticket;    /* for another gateway (ticket/gateway.h); method, path,
+                       headers and body are unused */
+    bool apart;     /* the answer has a usage for each prompt */
+    bool keeps;     /* the engine may keep the answer under an id */
+    uint64_t owner; /* tenant that owns kept answers, if keys are required; else
+                       0 */
+    const char *kept; /* (n_kept): id of the kept answer in the request; n 0 =
                          none; borrowed for the call only */
     size_t n_kept;
-    bool looks; /* no inference, only about a kept answer: no SLO applies, and a
-                   404 is tried elsewhere */
+    bool looks; /* no inference, only about a kept answer: no SLO applies, and
+                   after a 404 other engines are tried */
 };
 
 /* One prompt with its options. Borrowed until submit returns. */
@@ -73,18 +73,17 @@ struct service_request_params {
     const uint32_t *tokens; /* (n_tokens), every id < vocab */
     size_t n_tokens;        /* 1 .. window_tokens - max_tokens; 0 = unknown */
     uint32_t max_tokens;    /* 1 .. window_tokens - n_tokens */
-    int64_t arrived_us;     /* start of its TTFT, by clock_now_us(), by
-                               clock_now_us() */
+    int64_t arrived_us;     /* start of its TTFT, by clock_now_us() */
     int64_t slo_ttft_us;    /* 0 = the configuration's default */
     int64_t slo_tbt_us;     /* 0 = the configuration's default */
     const char *salt;       /* isolates a tenant's cache; NULL = none */
     uint64_t session;       /* hash of the session; 0 = none */
-    const char *session_id; /* (n_session_id): the client's id of it */
+    const char *session_id; /* (n_session_id): the client's id of the session */
     size_t n_session_id;
     const char *client_id; /* (n_client_id): the client's id of the request; n 0
                               = none */
     size_t n_client_id;
-    const char *trace; /* (n_trace): its traceparent; n 0 = none */
+    const char *trace; /* (n_trace): the client's traceparent; n 0 = none */
     size_t n_trace;
     const char *operation; /* OpenTelemetry's name of the operation; static;
                               NULL = none fits */
@@ -93,8 +92,8 @@ struct service_request_params {
     int32_t priority;    /* lowest first, among the tenant's */
     const char *adapter; /* LoRA, at most 255 bytes; NULL = none */
     const char *model;   /* name in the request; NULL = the model's own */
-    /* NULL = for native workers. If set, there may be any number of tokens, and
-     * max_tokens may be a guess. */
+    /* NULL = for native workers. If set, n_tokens is unbounded, and max_tokens
+     * may be a guess. */
     const struct service_forward *forward;
 };
 
@@ -104,7 +103,7 @@ struct service_decision {
     const char *request_id; /* at most 63 bytes, no spaces */
     const char *model;
     const char *prefill;       /* instance name, at most 63 bytes */
-    const char *decode;        /* instance name, NULL when none takes part */
+    const char *decode;        /* instance name; NULL = no decode */
     int64_t predicted_ttft_us; /* 0 = no prediction */
 };
 
@@ -113,16 +112,16 @@ enum service_known_by {
     SERVICE_BY_NOTHING, /* unknown */
     SERVICE_BY_TOLD,    /* a worker's or an engine's report */
     SERVICE_BY_TOKENS,  /* the prompt's token ids */
-    SERVICE_BY_HASHES,  /* a gateway's hashes of the prompt's blocks */
+    SERVICE_BY_HASHES,  /* hashes of the prompt's blocks, from a gateway */
     SERVICE_BY_BYTES,   /* guessed from the prompt's bytes */
-    SERVICE_BY_INDEX,   /* the index, when the instance was chosen */
+    SERVICE_BY_INDEX,   /* the index, at the choice of the instance */
 };
 
-/* Returns its name, static; "" for SERVICE_BY_NOTHING. */
+/* Returns the name of a value, static; "" for SERVICE_BY_NOTHING. */
 const char *service_known_name(enum service_known_by by);
 
-/* A completed request. The tokens by source and computed_tokens add up to
- * prompt_tokens. */
+/* The result of a completed request. The tokens by source and computed_tokens
+ * add up to prompt_tokens. */
 struct service_result {
     uint32_t prompt_tokens; /* 0 = no prefill has ended */
     enum service_known_by prompt_by, cached_by;
@@ -148,8 +147,8 @@ struct service_failure {
 };
 
 /*
- * A request's callbacks; those of its kind must be set. They come from the
- * event loop, never from inside service_submit or service_cancel. Each may call
+ * A request's callbacks; all for its kind must be set. They come from the event
+ * loop, never from inside service_submit or service_cancel. Each may call
  * service_submit, and service_cancel on any live request: its own (except in
  * done and failed, after which it is dead) and others, as one failed prompt of
  * a batch cancels the rest. So after a callback the service must assume that
@@ -166,10 +165,10 @@ struct service_reply_ops {
     /* Forwarded: the next n bytes of its body. Borrowed. */
     void (*bytes)(void *arg, const char *bytes, size_t n);
     /* The instances failed: returns whether the tokens so far are taken back,
-     * because the client has seen none. Then all tokens come again, from
+     * because the client has seen none; then all tokens come again, from
      * another attempt. NULL = never. */
     bool (*take_back)(void *arg);
-    /* All tokens were handed over; ends the request. */
+    /* All tokens were handed over; the request ends. */
     void (*done)(void *arg, const struct service_result *result);
     /* The request ends with an error. */
     void (*failed)(void *arg, const struct service_failure *failure);
@@ -178,8 +177,8 @@ struct service_reply_ops {
 /* Another name of a model. */
 struct service_name {
     char name[SERVICE_MODEL_BYTES];
-    bool adapter; /* of a LoRA adapter, which is part of its blocks' keys */
-    uint32_t n_engines; /* engines that have it now */
+    bool adapter;       /* of a LoRA adapter, so part of its blocks' keys */
+    uint32_t n_engines; /* engines that have the name now */
 };
 
 /* The served model. Strings live as long as the service. vocab and window are 0
@@ -189,7 +188,7 @@ struct service_model_info {
     const char *name;
     uint32_t vocab;         /* ids are < vocab */
     uint32_t window_tokens; /* prompt and output together */
-    uint32_t widest_tokens; /* widest of its instances; 0 = one is unknown */
+    uint32_t widest_tokens; /* widest of an instance; 0 = one is unknown */
     uint32_t block_tokens;  /* tokens in one KV block */
     const char *policy;     /* how prefill instances are chosen */
     int64_t created_s;      /* Unix time, for /v1/models */
@@ -227,43 +226,43 @@ struct service *service_next(const struct service *service);
 
 /* Returns the service of a model, alias or adapter by its name of n bytes, or
  * NULL. Prefers a service whose engines have the name now to one whose engines
- * had it. */
+ * once had it. */
 struct service *models_find(const struct models *models, const char *name,
                             size_t n);
 
 /* Returns the model's i-th alias or adapter, sorted by name, even if no engine
- * has it now; NULL behind the last. */
+ * has it now; NULL = no more. */
 const struct service_name *service_name_at(const struct service *service,
                                            size_t i);
 
-/* Whether `name` is a LoRA adapter of the model. */
+/* Returns whether `name` is a LoRA adapter of the model. */
 bool service_has_adapter(const struct service *service, const char *name);
 
 /* Returns the service of the native workers, or NULL. */
 struct service *models_native(const struct models *models);
 
-/* Whether requests of some model are forwarded to engines, or may be after
- * engines are added. */
+/* Returns whether requests of any model are forwarded to engines, or may be
+ * once engines are added. */
 bool models_forward(const struct models *models);
 
 /* Returns the widest window of all models in tokens; 0 = one is unknown.
  * O(models). */
 uint32_t models_widest(const struct models *models);
 
-/* Whether an engine keeps an answer of `owner` (see service_forward) under this
- * id of n bytes, as far as known here. Cost: SHA-256 of the id. */
+/* Returns whether an engine keeps an answer of `owner` (see service_forward)
+ * under this id of n bytes, as far as known here. Cost: SHA-256 of the id. */
 bool service_keeps(const struct service *service, uint64_t owner,
                    const char *id, size_t n);
 
-/* Whether engines are asked for the tokens of texts: one can answer, and one
- * has published KV events to compare them with. */
+/* Returns whether engines are asked for the tokens of texts: one can answer,
+ * and one has published KV events to compare with. */
 bool service_tokenizes(const struct service *service);
 
 /* Returns the served model; borrowed, lives as long as the service. */
 const struct service_model_info *service_model(const struct service *service);
 
-/* Whether at least one prefill and one decode instance of this model take
- * requests. */
+/* Returns whether at least one prefill and one decode instance of this model
+ * take requests. */
 bool service_ready(const struct service *service);
 
 /* Returns NULL if the service is ready; else the role without a ready instance,
@@ -284,10 +283,10 @@ models_report_new(const struct models *models);
                                      struct evbuffer *out);
 void models_report_free(struct models_report *report);
 
-/* Whether requests need a key of tenants_file (api_keys). */
+/* Returns whether requests need a key of tenants_file (api_keys). */
 bool models_need_keys(const struct models *models);
 
-/* Whether a request with this key is allowed now: see tenants_enter(). */
+/* Returns whether a request with this key is allowed; see tenants_enter(). */
 enum tenant_refusal models_enter(struct models *models, const char *key,
                                  size_t n, enum tenant_step step,
                                  struct tenant_terms *terms, int64_t *retry_us);
@@ -306,13 +305,13 @@ struct service_refusal {
 void models_refused(const struct models *models,
                     const struct service_refusal *refusal);
 
-/* Appends as JSON the decision on a request, and how it ended. Returns 0,
- * -ENOENT (unknown, or forgotten) or -ENOMEM. */
+/* Appends as JSON the decision on a request, and how the request ended. Returns
+ * 0, -ENOENT (unknown or forgotten) or -ENOMEM. */
 [[nodiscard]] int models_explain(const struct models *models, const char *id,
                                  struct evbuffer *out);
 
-/* Appends as JSON the prefills and decodes on all instances, of all conductors,
- * as known here. Returns 0 or -ENOMEM. O(these). */
+/* Appends as JSON the prefills and decodes on all instances, from all
+ * conductors, as known here. Returns 0 or -ENOMEM. O(prefills + decodes). */
 [[nodiscard]] int models_bookings(const struct models *models,
                                   struct evbuffer *out);
 
@@ -351,8 +350,8 @@ void models_refused(const struct models *models,
 [[nodiscard]] int models_health(const struct models *models,
                                 struct evbuffer *out);
 
-/* Appends as JSON at most `most` instances of all models, and the number left
- * out. Returns 0 or -ENOMEM. O(instances). */
+/* Appends as JSON at most `most` instances of all models, and the number
+ * omitted. Returns 0 or -ENOMEM. O(instances). */
 [[nodiscard]] int models_instances(const struct models *models, size_t most,
                                    struct evbuffer *out);
 
@@ -387,15 +386,15 @@ uint64_t models_decided(const struct models *models);
 
 /* Removes an entry's engine, or all engines of its host name: they get no more
  * requests, and end after their last one. Returns 0; -ENOENT: no such entry;
- * -EPERM: it belongs to engines_file; with a message. */
+ * -EPERM: the entry is from engines_file; with a message. */
 [[nodiscard]] int models_remove(struct models *models, const char *name,
                                 char err[SERVICE_ERROR_BYTES]);
 
 /*
  * Drains an instance, or all engines of an entry (on: they get no more
- * requests), or ends the drain. It holds for the name until the daemon ends,
- * also for a worker that comes back.
- *   limit_us  time limit of its present requests; 0 = unlimited
+ * requests), or ends the drain. The drain holds for the name until the daemon
+ * ends, also for a worker that reconnects.
+ *   limit_us  time limit of the present requests; 0 = unlimited
  *   state     written: its state, static; "gone" = no such instance now
  * Returns 0, also without a change; -ENOENT: no such name; -ENOSPC: too many
  * names are drained; -ENOMEM; with a message.
@@ -406,11 +405,11 @@ uint64_t models_decided(const struct models *models);
 
 /*
  * Switches the role of a native worker: it gets no more work, ends its
- * requests, and takes the role. Its present role calls a switch off.
+ * requests, and takes the role. Naming its present role calls a switch off.
  *   role   "prefill" or "decode"
  *   state  written: its state, static
  * Returns 0, also without a change; -ENOENT: no such instance; -EINVAL: it
- * cannot take the role; -EBUSY: it is the last one of its role; -ESTALE:
+ * cannot take the role; -EBUSY: it is the last instance of its role; -ESTALE:
  * another conductor leads, and only its orders count; with a message.
  */
 [[nodiscard]] int models_switch(struct models *models, const char *name,

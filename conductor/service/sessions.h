@@ -1,7 +1,7 @@
 /*
  * The last instance of each session: a soft preference of the policy. A table
  * of SESSIONS_MAX places, indexed by the session's number; of two sessions at
- * one place the later stays.
+ * one place only the later is known.
  */
 #ifndef CONDUCTOR_SERVICE_SESSIONS_H
 #define CONDUCTOR_SERVICE_SESSIONS_H

@@ -26,22 +26,22 @@
                                         const struct config *config,
                                         char err[CONFIG_ERROR_MAX]);
 
-/* models_free(m): closes every worker's connection; drops live requests without
- * a callback, so free the front first. NULL is a no-op. */
+/* models_free(m): closes every worker's connection and drops live requests
+ * without a callback: free the front first. NULL is a no-op. */
 void models_free(struct models *models);
 
 /* models_cut(m): ends every request with 503 "shutting_down", a stream with an
  * error event. Returns the number of requests. */
 size_t models_cut(struct models *models);
 
-/* models_flush(m): begins to send queued spans at once. Returns whether all
- * were sent. */
+/* models_flush(m): begins to send queued spans at once. Returns whether all are
+ * sent. */
 bool models_flush(struct models *models);
 
 /* models_reload(m, next, err): takes over the options, engines, tenants_file
  * and cost_model that a running daemon can change, of a configuration that
- * models_check() has accepted. Borrows the engine list of next from then on,
- * and the earlier one no more. Returns 0; or a negative errno with a message,
+ * models_check() has accepted. From then on it borrows the engine list of next,
+ * in place of the earlier one. Returns 0; or a negative errno with a message,
  * and nothing has changed. */
 [[nodiscard]] int models_reload(struct models *models,
                                 const struct config *next,

@@ -1,4 +1,4 @@
-/* Start, reload and end of all models and their engines. */
+/* Starts, reloads and ends all models and their engines. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,7 +178,7 @@ void models_free(struct models *models)
 {
     if (!models)
         return;
-    /* First, because requests point to engines. */
+    /* Requests first, because they point to engines. */
     for (struct service *s = models->first; s; s = s->next)
         service_drop_requests(s);
     fleet_stop(models);
@@ -202,7 +202,7 @@ void models_free(struct models *models)
     free(models);
 }
 
-/* Returns the native service, if its costs come from a file, or NULL. */
+/* Returns the native service if its costs come from a file, else NULL. */
 static struct service *costed(const struct models *models)
 {
     struct service *native = models_native(models);
@@ -212,14 +212,14 @@ static struct service *costed(const struct models *models)
                : NULL;
 }
 
-/* The files of a reload, read before anything changes. */
+/* The files of a reload, all read before anything changes. */
 struct reloaded {
     struct tenants *tenants;
     struct cost_model cost; /* if costed() */
     int access_fd;          /* -1 = none */
 };
 
-/* Reads the files. Another path of the cost model needs a restart: the present
+/* Reads the files. A new path of the cost model needs a restart: the present
  * path is read. */
 static int read_files(const struct models *models, const struct config *next,
                       struct reloaded *out, char err[CONFIG_ERROR_MAX])

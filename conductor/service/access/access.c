@@ -81,8 +81,8 @@ static const char *name_of(const struct service *s, uint32_t id)
     return in ? in->name : NULL;
 }
 
-/* log2 of told over guessed tokens, rounded; 0 unless they were guessed.
- * Rounded, because exact ratios would give equal prefixes different ids. */
+/* log2 of told over guessed tokens, rounded: exact ratios would give equal
+ * prefixes different ids. 0 if the tokens were not guessed. */
 static int doublings(const struct service_request *r)
 {
     return r->prompt.known_by == SERVICE_BY_BYTES
@@ -91,8 +91,8 @@ static int doublings(const struct service_request *r)
                : 0;
 }
 
-/* Returns the id of the i-th block: from the key of the index's first block
- * that ends with it or behind it, which stands for all tokens up to its end. */
+/* Returns the id of the i-th block: the key of the index's first block that
+ * ends with it or later, and so stands for all its tokens. */
 static uint64_t block_id(const struct service_request *r, uint32_t i)
 {
     double each = (double)r->service->config.block_tokens;
@@ -140,7 +140,7 @@ static void put_tokens(struct text_buf *out, const struct service_request *r,
     put_count(out, "input_length", request_prompt_tokens(r));
     put_text(out, "prompt_known_by", service_known_name(request_known_by(r)));
     put_text(out, "cached_known_by", service_known_name(r->result.cached_by));
-    /* The length for a replay: the whole answer, not where it broke off. */
+    /* The length for a replay: of the whole answer, even if it broke off. */
     put_count(out, "output_length",
               whole          ? r->output.n_tokens
               : expected > 0 ? expected
@@ -186,7 +186,7 @@ void models_refused(const struct models *models,
     put_text(&out, "outcome", "refused");
     put_count(&out, "status", refusal->status);
     put_text(&out, "reason", refusal->code);
-    /* In a trace this is a request without a prompt. */
+    /* A trace reader takes such a request for one without a prompt. */
     text_buf_puts(&out, models->config.access_log_blocks ? ",\"hash_ids\":[]}\n"
                                                          : "}\n");
     access_log_add(models->access, out.data, out.error ? SIZE_MAX : out.len);
@@ -222,7 +222,7 @@ void access_ended(struct service_request *r, const struct request_outcome *end)
     if (models->config.access_log_blocks)
         put_blocks(&out, r);
     text_buf_puts(&out, "}\n");
-    /* A line that is too long counts as lost, too. */
+    /* A line that is too long counts as lost. */
     access_log_add(models->access, out.data, out.error ? SIZE_MAX : out.len);
     text_buf_fini(&out);
 }

@@ -1,4 +1,4 @@
-/* The access log's line of a request. */
+/* Writes a request's line to the access log. */
 #ifndef CONDUCTOR_SERVICE_ACCESS_ACCESS_H
 #define CONDUCTOR_SERVICE_ACCESS_ACCESS_H
 

@@ -22,8 +22,8 @@ struct access_log {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    /* The lock protects all below, except `writes` and `torn`, the thread's
-     * own. */
+    /* The lock protects all below, except `writes` and `torn`, which only the
+     * thread uses. */
     bool torn;            /* the file ends within a line */
     char *fills, *writes; /* (BUFFER_BYTES) owned */
     size_t n;             /* in fills */
@@ -35,8 +35,8 @@ struct access_log {
     uint64_t lost;
 };
 
-/* Opens a pipe for reading, too: that needs no reader, and the pipe keeps lines
- * while a reader restarts. */
+/* Opens a pipe for reading, too: then opening needs no reader, and the pipe
+ * keeps lines while a reader restarts. */
 static int open_file(const char *path, int make)
 {
     int flags = O_APPEND | O_CLOEXEC | O_NONBLOCK;
@@ -123,8 +123,8 @@ static size_t write_all(struct access_log *log, int fd, const char *text,
     return 0;
 }
 
-/* Writes lines. Returns the number not written. First ends a line that an error
- * cut, so that it spoils no other one. Without the lock. */
+/* Writes lines, without the lock. Returns the number not written. Begins with
+ * the end of a line that an error cut, so that only that line is spoiled. */
 static uint64_t put_lines(struct access_log *log, int fd, const char *text,
                           size_t n)
 {

@@ -27,11 +27,11 @@ struct access_log;
 [[nodiscard]] int access_log_new(struct access_log **log);
 
 /* access_log_take(log, fd): writes later lines to fd, which it takes; -1 =
- * nowhere. If fd changes twice before the thread has looked, lines added
- * between the two go to the second. */
+ * nowhere. If fd changes twice before the thread looks, all lines not yet
+ * written go to the last one. */
 void access_log_take(struct access_log *log, int fd);
 
-/* Whether there is a file. */
+/* Returns whether the log has a file. */
 bool access_log_is_open(const struct access_log *log);
 
 /* access_log_add(log, line, n): adds a line of n bytes with its line end;

@@ -1,7 +1,7 @@
 /*
- * An engine's block size, and the effects where it differs from the index's:
- * cutting the events' blocks, the reusable part of a cached prompt, and its
- * unseen part.
+ * An engine's block size, and its effects where it differs from the index's:
+ * how blocks of events are cut, how much of a cached prompt is reusable, and
+ * how much the index cannot see.
  */
 #include <stdio.h>
 
@@ -10,9 +10,9 @@
 #include "conductor/core/index/block_cut.h"
 #include "conductor/service/engine/engine.h"
 
-/* Rough memory of a block in the index. */
+/* Approximate memory of a block in the index. */
 #define INDEXED_BYTES 24
-/* Between two warnings about an engine's block size. */
+/* Pause between two warnings about an engine's block size. */
 #define DOUBT_PAUSE_US 60000000
 
 static uint32_t index_tokens(const struct service *s)
@@ -53,7 +53,7 @@ static uint32_t size_of(const struct engine *e)
     return index_tokens(e->service);
 }
 
-/* Returns the most unseen tokens of any prompt. */
+/* Returns the most cached tokens of a prompt that the index cannot see. */
 static uint32_t most_unseen(const struct engine *e)
 {
     uint32_t index = index_tokens(e->service);
@@ -100,8 +100,8 @@ static uint32_t capacity_of(const struct engine *e, int64_t told, int64_t size)
     return (uint32_t)(told < most ? told : most);
 }
 
-/* Sets the size of its predicted cache by the configuration, else by its
- * report. */
+/* Sets the size of the engine's predicted cache from the configuration, else
+ * from the engine's report. */
 static void take_capacity(struct engine *e)
 {
     const struct engine_report *r = &e->report;

@@ -28,8 +28,8 @@ int engine_bootstrap_new(struct engine *e,
     return e->bootstrap.server ? 0 : -ENOMEM;
 }
 
-/* Returns another engine of the model that has this id, or NULL: decode engines
- * would ask that one for KV of this one. */
+/* Returns another engine of the model with this id, or NULL. With equal ids,
+ * decode engines would ask the wrong engine for KV. */
 static const struct engine *find_id(const struct engine *e, const char *id)
 {
     const struct service *s = e->service;

@@ -33,7 +33,7 @@ int engines_check(const struct engine_config *list, size_t n,
     return 0;
 }
 
-/* An entry and its place. */
+/* An engine's entry and its index in the list. */
 struct place {
     const struct engine_config *e;
     size_t at;
@@ -60,8 +60,8 @@ static bool any_has(const struct place *all, size_t n, int64_t block_tokens)
     return n > 0;
 }
 
-/* Whether e's cost model was fitted for a block size that none of the model's n
- * engines has. */
+/* Whether e's cost model was fitted for a block size that no engine of its
+ * model (n) has. */
 static bool is_of_others(const struct engine_config *e, const struct place *all,
                          size_t n, struct engine_clash *out)
 {
@@ -84,7 +84,7 @@ static bool is_of_others(const struct engine_config *e, const struct place *all,
     return true;
 }
 
-/* engine_costs_clash() for the engines of one model. */
+/* Does engine_costs_clash() for the engines of one model. */
 static bool costs_clash(const struct place *all, size_t n,
                         struct engine_clash *out)
 {
@@ -137,7 +137,7 @@ static int by_url(const void *a, const void *b)
     return order ? order : (x->at > y->at) - (x->at < y->at);
 }
 
-/* Whether *told is this pair; stores it there. */
+/* Returns whether *told is this pair; else stores it there. */
 static bool was_told(struct engine_pair *told, const char *a, const char *b)
 {
     bool was = strcmp(told->names[0], a) == 0 && strcmp(told->names[1], b) == 0;

@@ -11,7 +11,7 @@
 #include "predictor/cost_model_json.h"
 
 struct cost_file {
-    struct cost_model cost; /* first member: instances point to it */
+    struct cost_model cost; /* must be first: instances point to it */
     struct cost_file *next;
     uint32_t users;
     char path[];

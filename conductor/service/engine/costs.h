@@ -23,11 +23,11 @@ void costs_drop(struct service *s, const struct cost_model *cost);
 void costs_name(const struct service *s, uint32_t slot,
                 char name[POOL_NAME_BYTES]);
 
-/* Returns the cost model of an instance; that of the model if it has none of
- * its own, or is gone. */
+/* Returns the cost model of an instance, or its model's, if it has none of its
+ * own or is gone. */
 const struct cost_model *costs_of(const struct service *s, uint32_t id);
 
-/* Takes the files of worker_costs, and gives a worker that joins its own.
+/* Reads the files of worker_costs, and gives each worker its own as it joins.
  * Returns 0, or -EINVAL with a reason in err. */
 [[nodiscard]] int costs_load_workers(struct service *s,
                                      char err[CONFIG_ERROR_MAX]);

@@ -18,7 +18,7 @@
 #include "conductor/service/internal.h"
 
 #define ENGINE_AUTHORIZATION_BYTES 4200
-/* Bytes kept of an answer's end, where its usage stands. */
+/* Bytes kept of an answer's end, since its usage is there. */
 #define FORWARD_TAIL_BYTES 512
 
 struct expectation;
@@ -27,38 +27,37 @@ enum engine_question { ASKS_HEALTH, ASKS_MODELS, ASKS_BOOTSTRAP, ASKS_REPORT };
 
 struct fleet_entry;
 
-/* The first engines that refused a request. */
+/* Keeps the first few engines that refused a request. */
 #define FORWARD_DOUBTS_MAX 4u
 struct forward_doubt {
     uint32_t instance; /* pool id */
     int status;
-    uint32_t partner; /* pool id of the other engine of the pair, if it had not
-                         answered, or POOL_NO_INSTANCE */
+    uint32_t partner; /* pool id of the pair's other engine, if it had not
+                         answered; else POOL_NO_INSTANCE */
 };
 
 /* The KV events that an engine publishes. */
 struct engine_events {
-    struct kv_feed *feed; /* NULL = it publishes none */
-    bool heard;           /* an event has come */
-    bool silence_told;    /* the log says that none come */
+    struct kv_feed *feed; /* NULL = the engine publishes none */
+    bool heard;           /* at least one event has come */
+    bool silence_told;    /* the log says that events are missing */
     uint64_t n_messages;  /* received at the last check */
-    /* Requests that ended there since its last event and must have stored a new
+    /* Requests that ended there since the last event and must have stored a new
      * block. */
     uint64_t n_unheard;
-    int64_t unheard_since_us; /* when the first of them ended */
-    int64_t heal_after_us;    /* earliest next request for all events */
+    int64_t unheard_since_us; /* end of the first of them */
+    int64_t heal_after_us;    /* earliest time to ask for all events again */
 };
 
 /* The models that an engine lists. */
 struct engine_models {
     struct text_buf models; /* the answer to ASKS_MODELS or ASKS_BOOTSTRAP */
-    bool had_model;         /* it has listed its model */
-    bool other_model;       /* it has another one now */
+    bool had_model;         /* the engine has listed its model */
+    bool other_model;       /* the engine now lists another model */
     uint32_t window_tokens; /* as listed; 0 = not told */
-    bool doubt_told;   /* the log has said that it lists another model, or has
-                          neither of the paths */
-    bool dropped_told; /* and that it lists too many names */
-    bool lack_told;    /* and that it lacks one of its entry */
+    bool doubt_told;   /* logged: it lists another model, or has neither path */
+    bool dropped_told; /* logged: it lists too many names */
+    bool lack_told;    /* logged: it lacks a name of its entry */
     uint32_t seen_aliases; /* a bit for each alias of its entry that the engine
                               has listed */
     uint32_t seen_adapters;
@@ -66,18 +65,18 @@ struct engine_models {
                           last logged; 0 = none */
 };
 
-/* The id by which decode engines find a prefill engine. Asked for with every
- * probe, and forgotten when the engine may be another process; without it the
- * engine gets no work. */
+/* The id by which decode engines find a prefill engine. It is asked for with
+ * every probe, and forgotten when the engine may be another process. Without an
+ * id the engine gets no work. */
 struct engine_bootstrap {
-    struct upstream *server; /* NULL = it has none */
+    struct upstream *server; /* NULL = no bootstrap server */
     char id[BOOTSTRAP_ID_MAX];
-    bool due; /* ask it after the running probe */
+    bool due; /* ask the server after the running probe */
 };
 
 #define BOOTSTRAP_WHY_MAX 256 /* bytes of a reason */
 
-/* After so many failures in a row an engine gets no work. */
+/* With this many failures in a row an engine gets no work. */
 #define ENGINE_FAILURES_MAX 3u
 
 /* The health of an engine, from probes and from the outcome of requests. */
@@ -90,23 +89,23 @@ struct engine_wellness {
     int64_t well_us;               /* when the last good probe ended */
     bool no_health;                /* health_path answers 404 */
     uint32_t failures_in_row;
-    uint32_t refused_in_row; /* requests; a good probe does not reset it */
-    bool on_trial;       /* it came back, and no request has ended well since */
+    uint32_t refused_in_row; /* refused requests; good probes do not count */
+    bool on_trial;       /* no request ended well since the engine came back */
     uint32_t trials;     /* failed trials in a row */
     uint32_t good_to_go; /* good probes needed before the next */
     bool key_refused;    /* its last answer refused the key */
-    uint64_t blamed_by;  /* number + 1 of the last failed request */
-    bool unreachable;    /* connections were refused since it was last ready */
+    uint64_t blamed_by;  /* 1 + number of the last failed request */
+    bool unreachable;    /* refused connections since it was last ready */
 };
 
 /* Counts of an engine, for /metrics. */
 struct engine_counts {
     uint64_t sent, failures, status[6]; /* status by class */
-    uint64_t excused; /* of sent: requests without an expected KV event */
+    uint64_t excused; /* part of sent that need not cause a KV event */
     uint64_t timed;   /* prefills with a measured time */
-    /* Cached tokens as predicted and as answers told, over all answers that
-     * tell them, in the engine's tokens. If the prompt's tokens were guessed
-     * from its bytes, the answer must tell these, too. */
+    /* Cached tokens as predicted, and as told by the engine, in its own tokens;
+     * over all answers that tell both these and, for prompts with guessed
+     * tokens, the prompt's tokens. */
     uint64_t predicted_tokens, told_tokens;
 };
 
@@ -116,19 +115,19 @@ struct engine {
     struct service *service;
     const struct engine_config *config; /* &own */
     struct engine_config own;
-    struct engine_config wanted; /* as its entry has it */
+    struct engine_config wanted; /* as its entry says */
     bool leaving;    /* it gets no work, freed after its last request */
     int64_t left_us; /* since when */
     bool replaced;   /* another engine has its name now */
     uint32_t id;     /* pool id */
     const struct cost_model *own_cost; /* from costs_take(), or &cost; NULL =
-                                          the costs of its model */
-    struct cost_model cost;            /* as `learned` has it */
-    struct learned learned;            /* from its own answers */
-    struct alike prefills, steps;      /* comparison with its model's */
+                                          its model's costs */
+    struct cost_model cost;            /* from `learned` */
+    struct learned learned;            /* from the engine's own answers */
+    struct alike prefills, steps;      /* compared with the model's */
     struct tls *tls;                   /* NULL = http */
     char authorization[ENGINE_AUTHORIZATION_BYTES]; /* a header line, or "" */
-    struct upstream *upstream; /* NULL = only its KV events are read */
+    struct upstream *upstream; /* NULL = the engine only publishes KV events */
     struct engine_wellness health;
     struct engine_models list;
     struct engine_bootstrap bootstrap;
@@ -137,20 +136,20 @@ struct engine {
     struct expectation_list expected; /* blocks expected in its events */
     size_t report_bytes;              /* bytes read of the present report */
     struct report_scan scan;
-    struct engine_report report; /* the last complete one */
-    uint32_t block_tokens;       /* in its own blocks, as far as known */
-    int64_t told_block_tokens;   /* in its last report; 0 = none */
+    struct engine_report report; /* the last complete report */
+    uint32_t block_tokens;       /* of its own blocks, as far as known */
+    int64_t told_block_tokens;   /* from its last report; 0 = none */
     unsigned jitter;             /* state of rand_r() */
     uint64_t n_drops; /* refused requests whose blocks are not predicted */
     int64_t doubt_after_us;    /* earliest next warning on its block size */
     int64_t tokenize_after_us; /* earliest next question */
     int64_t tokenize_pause_us; /* length of the present pause */
-    /* Requests without a first token, in the order sent; the first one counts
-     * as being computed. */
+    /* Requests without a first token, as sent; the first one counts as
+     * computing. */
     struct request_list line;
     struct steps prefill_steps; /* steps inferred from first tokens */
     struct engine_counts count;
-    uint32_t n_tickets; /* tickets of other gateways */
+    uint32_t n_tickets; /* of other gateways */
 };
 
 TAILQ_HEAD(engine_row, engine);
@@ -163,25 +162,25 @@ struct forward {
     char adapter[256];           /* "" = none */
     struct service_forward what; /* borrowed from the front */
     char *headers;               /* owned: as sent */
-    struct engine *engine; /* the engine that has it; NULL = none. In a pair
-                              first the prefill, then the decode engine */
-    struct engine *shares; /* the decode engine of a pair's ticket */
-    struct pair *pair;     /* owned, of pair_ops; NULL = one leg */
-    uint32_t silent; /* pool id of the engine of a pair that had not answered
-                        when the other's leg failed, perhaps only for not
-                        reaching it; or POOL_NO_INSTANCE */
+    struct engine *engine; /* the engine with the request; NULL = none. Of a
+                              pair first the prefill, then the decode engine */
+    struct engine *shares; /* decode engine of a ticket for a pair */
+    struct pair *pair;     /* owned, if pair_ops serve it; NULL = one leg */
+    uint32_t silent; /* pool id of the pair's engine that had not answered when
+                        the other's leg failed, perhaps because the other could
+                        not reach it; else POOL_NO_INSTANCE */
     struct exchange *exchange;       /* NULL = not sent */
     const struct upstream_ops *ops;  /* of the answering leg; arg: request */
     bool in_line;                    /* in engine->line */
     struct expectation *expectation; /* in engine->expected; NULL = none */
-    int64_t line_us;                 /* when it joined the line */
-    uint64_t alone; /* engine->count.sent after it was sent, if the engine had
-                       no other request; else 0 */
-    size_t n_had;   /* leading blocks predicted before it was sent */
-    uint64_t drops_seen; /* engine->n_drops when it was sent */
+    int64_t line_us;                 /* when the request joined the line */
+    uint64_t alone; /* engine->count.sent after sending, if the engine had no
+                       other request; else 0 */
+    size_t n_had;   /* leading blocks predicted before sending */
+    uint64_t drops_seen; /* engine->n_drops at sending */
     union {
-        struct answer_id id;   /* of the answer, if the engine keeps it */
-        struct meta_info meta; /* if what.apart: the tokens of each prompt */
+        struct answer_id id;   /* answer's id, if the engine keeps the answer */
+        struct meta_info meta; /* if what.apart: tokens of each prompt */
     } read;
     bool second; /* a second engine was asked about a refusal */
     struct forward_doubt doubts[FORWARD_DOUBTS_MAX]; /* (n_doubts) */
@@ -193,7 +192,7 @@ struct forward {
     uint64_t n_bytes; /* of the answer's body */
     struct {
         int64_t prompt, cached;
-    } told; /* by forward_told(), in this attempt; below 0 = not told */
+    } told; /* by forward_told() in this attempt; below 0 = not told */
 };
 
 /* Checks the files that an engine's configuration names. Returns 0, or -EINVAL
@@ -206,15 +205,15 @@ struct forward {
 [[nodiscard]] int engines_check(const struct engine_config *list, size_t n,
                                 char err[CONFIG_ERROR_MAX]);
 
-/* check.c: whether one of n engines has a cost model fitted for a block size
- * that no engine of its model has; then fills in *out. Reads each file once.
- * False if memory runs out. */
+/* check.c: returns whether one of n engines has a cost model fitted for a block
+ * size that no engine of its model has; if so, fills in *out. Reads each file
+ * once. Returns false if memory runs out. */
 bool engine_costs_clash(const struct engine_config *const *all, size_t n,
                         struct engine_clash *out);
 
-/* Logs a warning for the first two engines with the same model and url, because
- * each counts as a server of its own; ranks of one server do not. Writes the
- * two to *told, and logs nothing if they stand there already. */
+/* Logs a warning for the first two engines with the same model and url, since
+ * each counts as a server of its own; ranks of one server are exempt. Writes
+ * the two to *told; logs nothing if *told already has them. */
 struct engine_pair {
     char names[2][ENGINE_NAME_MAX];
 };
@@ -225,7 +224,7 @@ void engine_urls_warn(const struct engine_config *const *all, size_t n,
  * bootstrap address is another engine's. O(n^2). */
 void engine_partners_warn(const struct engine_config *const *all, size_t n);
 
-/* Gives the service's model the costs in another file; "" = learn them. */
+/* Replaces the cost model of the service's model by a file's; "" = learn it. */
 void engine_change_costs(struct service *s, const char *file);
 
 /* Makes a service ready for the engines of its model. Returns 0 or a negative
@@ -244,34 +243,33 @@ void engine_change_costs(struct service *s, const char *file);
 void engine_retire(struct engine *e);
 
 /* usage.c: takes the next n bytes of an answer: keeps its last
- * FORWARD_TAIL_BYTES, and the tokens of each prompt (meta_info.h). */
+ * FORWARD_TAIL_BYTES, and each prompt's tokens (meta_info.h). */
 void forward_keep_tail(struct forward *f, const char *bytes, size_t n);
 
 /* kept.c: takes the next n bytes of an answer, and notes which engine keeps it
- * as soon as its id is complete. */
+ * once its id is complete. */
 void forward_note_kept(struct service_request *request, const char *bytes,
                        size_t n);
 
-/* Called at the end of an answer. told: its cached tokens; below 0 = not told.
- * Counts the request if its engine must publish a KV event for it. The prompt's
- * last block does not count: it is computed each time, and perhaps not
- * published. */
+/* Counts a request at its answer's end, if its engine must publish a KV event
+ * for it. told: its cached tokens; below 0 = not told. The prompt's last block
+ * does not count: engines compute it each time, and may not publish it. */
 void forward_count_unheard(struct service_request *request, int64_t told);
 
-/* Called at the end of an answer: reads its usage, and counts and learns from
- * it. tells_cached: the cached tokens count that the answer tells. */
+/* Reads the usage at an answer's end, counts it and learns from it.
+ * tells_cached: the answer's number of cached tokens is valid. */
 void forward_take_usage(struct service_request *request, bool tells_cached);
 
-/* forward.c: takes all requests from an engine: they are tried elsewhere, or
- * fail. */
+/* forward.c: takes all requests from an engine; each is tried elsewhere, or
+ * fails. */
 void engine_cut_off(struct engine *e, const char *why);
 
 /* Removes an engine without requests from its service, its pool and its index,
  * and frees it. */
 void engine_leave(struct engine *e);
 
-/* The header line with the engine's key, or "". Returns 0, or -EINVAL with a
- * message as engine_check(). */
+/* Writes the header line with the engine's key, or "". Returns 0, or -EINVAL
+ * with a message as engine_check(). */
 [[nodiscard]] int engine_read_key(const struct engine_config *config,
                                   char line[ENGINE_AUTHORIZATION_BYTES],
                                   char err[CONFIG_ERROR_MAX]);
@@ -292,21 +290,21 @@ bool engine_models_due(struct engine *e);
 [[nodiscard]] int engine_take_bootstrap(struct engine *e,
                                         char why[BOOTSTRAP_WHY_MAX]);
 
-/* probe.c: the timer's callback; arg is the engine. */
+/* probe.c: the callback of the probe timer; arg is the engine. */
 void engine_look(evutil_socket_t fd, short what, void *arg);
 
 /* Returns the engine of a pool id, or NULL. */
 struct engine *engine_of(const struct service *s, uint32_t id);
 
-/* find.c: returns the engine in a pool slot, or the name of its entry in the
- * configuration; NULL: none, as everywhere in a service of native workers. */
+/* find.c: return the engine in a pool slot, or the name of its entry in the
+ * configuration; NULL = none, as for all native workers. */
 struct engine *engine_at(const struct service *s, uint32_t slot);
 const char *engine_entry_name(const struct service *s, uint32_t slot);
 
 /* Counts a failed request. unreachable: the connection was refused. */
 void engine_failed(struct engine *e, bool unreachable, const char *why);
 
-/* Counts a failed probe, which is no failed trial; else as engine_failed(). */
+/* Counts a failed probe, which fails no trial; else as engine_failed(). */
 void engine_probe_failed(struct engine *e, bool unreachable, const char *why);
 
 /* Counts a refused request that another engine has answered well. */
@@ -315,9 +313,8 @@ void engine_refused(struct engine *e, const char *why);
 /* Resets the failures in a row: a request was answered well. */
 void engine_answered(struct engine *e);
 
-/* Returns how many blocks the engines of a service and their store have
- * published that had no room in their maps, so that nothing is known of them.
- */
+/* Returns the number of blocks, published by a service's engines and their
+ * store, that were forgotten because their maps were full. */
 uint64_t engines_unkept(const struct service *s);
 
 /* The metrics of engines. engine_metrics() returns their number.
@@ -330,20 +327,20 @@ size_t engine_metrics(void);
                                      size_t i, struct evbuffer *out);
 
 /* store.c. store_listen(): subscribes to the KV events of the model's store, if
- * there is one; 0, or -EINVAL with a message. store_share(): the engine reads
- * from that store. stores_write_metrics(): appends the metrics of the stores of
- * all services; 0 or -ENOMEM. */
+ * there is one; 0, or -EINVAL with a message. store_share(): makes the engine a
+ * reader of the store. stores_write_metrics(): appends the metrics of the
+ * stores of all services; 0 or -ENOMEM. */
 [[nodiscard]] int store_listen(struct service *s, char err[CONFIG_ERROR_MAX]);
 void store_share(struct engine *e);
 [[nodiscard]] int stores_write_metrics(const struct service *all,
                                        struct evbuffer *out);
 
-/* blocks.c. engine_misfits(): whether an engine's blocks cannot be cut to the
- * block size of its model's index; then writes *out. engine_take_size(): takes
- * the size of its blocks and of its cache, which may have changed.
- * engine_doubt_size(): logs once if its report says another size.
- * engine_unseen_tokens(): returns the most tokens of a prompt that it may reuse
- * beyond cached_tokens. */
+/* blocks.c. engine_misfits(): returns whether an engine's blocks cannot be cut
+ * to the block size of its model's index; if so, writes *out.
+ * engine_take_size(): updates the size of the engine's blocks and of its cache.
+ * engine_doubt_size(): logs once if the engine's report has another size.
+ * engine_unseen_tokens(): returns the most tokens of a prompt that the engine
+ * may reuse beyond cached_tokens. */
 bool engine_misfits(const struct service *s, const struct engine_config *c,
                     struct engine_clash *out);
 void engine_take_size(struct engine *e);
@@ -351,69 +348,69 @@ void engine_doubt_size(struct engine *e);
 uint32_t engine_unseen_tokens(const struct engine *e, uint32_t prompt_tokens,
                               int64_t cached_tokens);
 
-/* Subscribes to its KV events, if the configuration says so. Returns 0, or
- * -EINVAL with a message. */
+/* Subscribes to an engine's KV events, if configured. Returns 0, or -EINVAL
+ * with a message. */
 [[nodiscard]] int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX]);
 
 /* Counts an ended request that must have made the engine store a new block. */
 void engine_unheard(struct engine *e);
 
-/* Checks whether its KV events come; logs once that they are missing, and once
- * that they come again. */
+/* Checks whether an engine's KV events come; logs once that they are missing,
+ * and once that they have resumed. */
 void engine_check_events(struct engine *e);
 
-/* Returns the state of its KV events; it must publish some. */
+/* Returns the state of an engine's KV events; it must publish some. */
 enum kv_feed_state engine_events_state(const struct engine *e);
 
 /* expect.c: the blocks that an engine will hold. Call these when a request was
- * sent to it; was refused, or taken back before an answer; begins to be
- * answered well; has ended well; has failed or was given up (no-op if its
- * blocks are not expected any more). */
+ * sent to it; was refused, or taken back before an answer; got the begin of a
+ * good answer; ended well; failed or was given up (no-op without an
+ * expectation). */
 void expect_sent(struct service_request *request);
 void expect_refused(struct service_request *request);
 void expect_answered(struct service_request *request);
 void expect_ended(struct service_request *request);
 void expect_failed(struct service_request *request);
 
-/* Whether a request must have made its engine store a block other than the
- * prompt's last one, if the engine had the first `had` of the index's blocks
+/* Returns whether a request must have made its engine store a block other than
+ * the prompt's last one, if the engine had the first `had` index blocks
  * before. */
 bool expect_stores(const struct service_request *request, uint64_t had);
 
-/* expect_told(): events have come. expect_until(): ends the expectations that
- * are over at now_us; INT64_MAX: the cache is empty, so all of them, but for
- * requests that the engine has. */
+/* expect_told(): looks at expectations when events have come. expect_until():
+ * ends the expectations that are over at now_us; INT64_MAX = all but those of
+ * requests in work, as the cache is empty. */
 void expect_told(struct engine *e);
 void expect_until(struct engine *e, int64_t now_us);
 
-/* Whether the cached blocks of prompts of token ids (ids), or of other prompts,
- * are predicted at this engine. */
+/* Returns whether cached blocks of prompts given as token ids (ids), or of
+ * other prompts, are predicted at this engine. */
 bool engine_predicts(const struct engine *e, bool ids);
 
 /* The callback of predicted_use() for blocks that leave the predicted cache;
  * arg is the engine. */
 void engine_evicted(void *arg, uint64_t key);
 
-/* Forgets all that is known of its cache. */
+/* Forgets everything about an engine's cache. */
 void engine_clear(struct engine *e);
 
 /* learn.c. engine_learn_prefill() learns from a step that computed prompts,
  * engine_learn_step() from the time between the tokens of an answer: for the
- * engine, and for its model unless the engine is known to differ. When the
- * model has seen enough, times are promised from then on. No-op for NULL and
- * for impossible values. */
+ * engine, and for its model unless the engine is known to differ. Once the
+ * model has learned enough, times are predicted. No-op for NULL and for
+ * impossible values. */
 void engine_learn_prefill(struct engine *e, const struct steps_step *step);
 void engine_learn_step(struct engine *e, int64_t us);
 
 /* Learns from an answer that was not streamed.
  *   computed_tokens  prompt tokens that were not cached
  *   tokens           of the answer
- *   us               from the prefill's begin to the whole answer, during which
- *                    the engine had no other request */
+ *   us               from the prefill's begin to the answer's end; the engine
+ *                    had no other request then */
 void engine_learn_whole(struct engine *e, int64_t computed_tokens,
                         int64_t tokens, int64_t us);
 
-/* Forgets the own costs of an engine that was not seen working for long. */
+/* Forgets an engine's own costs after long idleness. */
 void engine_forget_costs(struct engine *e);
 
 /* tokenize.c. tokenize_begin(): asks an engine for the tokens of a request that
@@ -425,63 +422,63 @@ void tokenize_abort(struct service_request *request);
 /* first.c: the first token of a request has come, at at_us. */
 void forward_first_token(struct service_request *request, int64_t at_us);
 
-/* usage.c: sets the prompt's tokens and cached tokens by the engine that
- * computed it; below 0 = not told. The first told value stays. */
+/* usage.c: sets the prompt's tokens and cached tokens as told by the engine
+ * that computed the prompt; below 0 = not told. The first told value stays. */
 void forward_told(struct service_request *request, int64_t prompt,
                   int64_t cached);
 
-/* charge.c: as instance_ops.count: if its prefill is over, counts the prompt's
+/* charge.c: does instance_ops.count: after the prefill, counts the prompt's
  * tokens in request->result, the metrics and the tenant's use. */
 void forward_count(struct service_request *request);
 
 /* first.c: learns from an answer of `tokens` tokens that was not streamed. */
 void forward_learn_whole(struct service_request *request, int64_t tokens);
 
-/* first.c: ends the prefill of a request. seen: it ended at now_us, else at an
- * unknown time. */
+/* first.c: ends the prefill of a request. seen: it ended at now_us; else the
+ * time is unknown. */
 void forward_prefill_over(struct service_request *request, bool seen,
                           int64_t now_us);
 
 /* send.c. forward_headers(): makes the headers for an engine: `headers`, the
- * engine's key or else `key`, the request's id, and the engine's rank. Owned by
- * the caller; NULL = out of memory. forward_compose(): the same for a request
- * to forward->engine. */
+ * engine's key (without one, `key`), the request's id, and the engine's rank.
+ * Owned by the caller; NULL = out of memory. forward_compose(): the same for a
+ * request to forward->engine. */
 [[nodiscard]] char *forward_headers(const struct engine *e, const char *headers,
                                     const char *key, const char *id);
 [[nodiscard]] char *forward_compose(const struct service_request *request);
 
-/* send.c: sends this body, borrowed until the answer's end, to
- * forward->engine, which is to answer the client. Returns 0 or -ENOMEM. */
+/* send.c: sends this body, borrowed until the answer's end, to forward->engine,
+ * whose answer goes to the client. Returns 0 or -ENOMEM. */
 [[nodiscard]] int forward_ask(struct service_request *request, const char *body,
                               size_t n);
 
-/* forward.c: ends prefills whose first token cannot be seen, when they must be
+/* forward.c: ends prefills without a visible first token when they must be
  * over. */
 void forward_tick(struct service *s);
 
-/* status.c: handles a request that the engine failed; its exchange must have
+/* status.c: handles a request that failed at its engine; its exchange must have
  * ended. */
 void forward_failed(struct service_request *request, bool unreachable,
                     const char *why);
 
-/* engine_request/take.c: as instance_ops.take. */
+/* engine_request/take.c: does instance_ops.take. */
 [[nodiscard]] int forward_take(struct service_request *request,
                                const struct service_request_params *params);
 
-/* engine_request/hung.c. forward_is_silent(): whether nothing of the answer has
- * come for too long. The others: as in instance_ops. */
+/* engine_request/hung.c. forward_is_silent(): returns whether an answer has
+ * been silent for too long. The others: as in instance_ops. */
 bool forward_is_silent(const struct service_request *request, int64_t now_us);
 void forward_fail_silent(struct service_request *request, int64_t now_us);
 bool forward_leaves(const struct service_request *request,
                     const struct engine *e);
 
-/* engine_request/attempt.c, the steps of an attempt. forward_begin(): before
- * the first leg is sent; ops: of the answering leg. forward_sent(): the legs
- * are sent. forward_answered(): the head of the answer has come, and is passed
- * on or the request tried elsewhere. forward_heard(): bytes have come;
- * forward_begins(): whether they are the first ones. forward_hand_on(): passes
- * n bytes to the client. forward_ended(): the answer is whole, and the request
- * ends; as forward_take_usage(). forward_free(): as instance_ops.free. */
+/* engine_request/attempt.c, the steps of an attempt. forward_begin(): call it
+ * before sending the first leg; ops: of the answering leg. forward_sent(): the
+ * legs are sent. forward_answered(): passes the head of the answer on, or tries
+ * the request elsewhere. forward_heard(): bytes have come; forward_begins():
+ * returns whether they are the first. forward_hand_on(): passes n bytes to the
+ * client. forward_ended(): ends a request with a whole answer; arguments as in
+ * forward_take_usage(). forward_free(): as instance_ops.free. */
 void forward_begin(struct service_request *request,
                    const struct upstream_ops *ops);
 void forward_sent(struct service_request *request);
@@ -494,25 +491,25 @@ void forward_hand_on(struct service_request *request, const char *bytes,
 void forward_ended(struct service_request *request, bool tells_cached);
 void forward_free(struct service_request *request);
 
-/* engine_request/status.c: an answer of that status has come. Returns whether
- * the request is tried elsewhere; then it is handled as if the engine had
- * failed, but the engine is not blamed yet. */
+/* engine_request/status.c: handles an answer with this status. Returns whether
+ * the request is tried elsewhere, as after a failure of the engine, which is
+ * not blamed yet. */
 bool forward_try_elsewhere(struct service_request *request, int status);
 
-/* engine_request/status.c: the engine refuses a request with that status. None
- * of its blocks count as cached there, and its session's instance stays as it
- * was. */
+/* engine_request/status.c: handles an engine's refusal of a request with this
+ * status. Its blocks do not count as cached there, and its session keeps its
+ * former instance. */
 void forward_is_refused(struct service_request *request, int status);
 
-/* engine_request/status.c: an engine answers a request well: blames the engines
- * that refused it before. */
+/* engine_request/status.c: handles a good answer: blames the engines that
+ * refused the request before. */
 void forward_answers_well(struct service_request *request);
 
 /* engine_request/line.c. forward_join_line(): puts a request into the line of
- * its engine. forward_leave_line(): takes it out; no-op if it is in none.
- * forward_refused_in_line(): takes it out after a refusal: the next request's
- * turn then begins where this one's began. forward_abort(): gives up the
- * attempt, in whatever state. */
+ * its engine. forward_leave_line(): removes it; no-op without a line.
+ * forward_refused_in_line(): removes it after a refusal: the next request's
+ * turn then counts from the begin of this one. forward_abort(): gives up the
+ * attempt in any state. */
 void forward_join_line(struct service_request *request, int64_t now_us);
 void forward_leave_line(struct service_request *request, int64_t now_us);
 void forward_refused_in_line(struct service_request *request, int64_t now_us);

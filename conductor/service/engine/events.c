@@ -1,5 +1,5 @@
 /*
- * Engines that publish KV events: the index follows these, in place of
+ * Engines that publish KV events: the index follows them instead of
  * predictions.
  *
  * Events name blocks by token ids, so they cover prompts with known ids.
@@ -19,14 +19,14 @@
 
 #define BLOCKS_UNTOLD (UINT64_C(1) << 20)
 #define WAITING_BYTES (16u << 20)
-/* Requests after which an engine must have published an event. */
+/* Requests after which an engine must have published an event by now. */
 #define SILENT_REQUESTS 16u
-/* So few are enough if the first ended SILENT_US ago: events come with the
+/* This few are enough if the first ended SILENT_US ago: events come with the
  * engine's next step. */
 #define SILENT_FEW 2u
 #define SILENT_US 5000000
-/* Between two times that an engine is asked for all its events because the
- * index lacks some. */
+/* Pause before an engine is asked again for all its events because the index
+ * lacks some. */
 #define HEAL_PAUSE_US 10000000
 
 static uint32_t slot_of(const struct engine *e)
@@ -34,7 +34,7 @@ static uint32_t slot_of(const struct engine *e)
     return pool_get(e->service->pool, e->id)->slot;
 }
 
-/* At the first event: drops the engine's predicted blocks. */
+/* Handles the first event: drops the engine's predicted blocks. */
 static void hear(struct engine *e)
 {
     if (e->events.heard)
@@ -172,8 +172,8 @@ enum kv_feed_state engine_events_state(const struct engine *e)
     return state == KV_FEED_SILENT ? KV_FEED_PARTIAL : state;
 }
 
-/* Whether the engine must have published an event by now; ever: it has
- * published some before. */
+/* Whether an engine's events are missing. ever: it has published some
+ * before. */
 static bool is_silent(const struct engine *e, bool ever)
 {
     if (e->events.n_unheard >= SILENT_FEW &&

@@ -3,10 +3,9 @@
  *
  * At an engine without KV events a prompt's blocks are predicted from the
  * moment when it is sent, as long as they fit (core/index/predicted). If the
- * engine refuses the prompt, or loses it before it answers, its new blocks are
- * dropped again; another request that counted on them predicts them anew when
- * it is answered. The same holds at any engine for a prompt known only by its
- * bytes.
+ * engine refuses the prompt, or fails before the answer, the new blocks are
+ * dropped again; the answer to another request that shares them predicts them
+ * anew. The same holds at any engine for a prompt known only by its bytes.
  *
  * An engine with events reports them a while after they are computed. Until
  * then the pool expects them (pool_expect()): otherwise requests with a common
@@ -30,8 +29,8 @@
 
 struct expectation {
     TAILQ_ENTRY(expectation) entry;  /* engine->expected, in the order sent */
-    struct service_request *request; /* NULL = it has ended */
-    int64_t until_us;                /* after its end */
+    struct service_request *request; /* NULL = the request has ended */
+    int64_t until_us;                /* end, once the request has ended */
     size_t n;
     uint64_t keys[]; /* (n), n above 0 */
 };
@@ -57,8 +56,8 @@ static size_t step_of(const struct engine *e)
     return step > 1 ? step : 1;
 }
 
-/* Returns the leading keys that fill whole blocks of the engine: it caches no
- * others. */
+/* Returns the leading keys that fill whole blocks of the engine, which caches
+ * no partial block. */
 static size_t whole_keys(const struct engine *e, const struct request_prompt *p)
 {
     return p->n_keys - p->n_keys % step_of(e);
@@ -71,9 +70,9 @@ bool expect_stores(const struct service_request *request, uint64_t had)
     return had < n && (n - had) / step_of(request->forward->engine) > 1;
 }
 
-/* Predicts the prompt's blocks from now on: a request with the same prefix
- * waits behind this one there, and finds them. Raises *had to the number of
- * leading blocks predicted before. */
+/* Predicts the prompt's blocks from now on: a later request with the same
+ * prefix waits behind this one on the engine, and finds them. Raises *had to
+ * the number of leading blocks predicted before. */
 static void predict(struct engine *e, const struct request_prompt *p,
                     size_t *had)
 {
@@ -82,7 +81,7 @@ static void predict(struct engine *e, const struct request_prompt *p,
 
     if (held > *had)
         *had = held;
-    /* Also the blocks held before: the index may have evicted them. */
+    /* Stores the blocks held before, too: the index may have evicted them. */
     (void)!prefix_index_stored(e->service->index, slot_of(e), TIER_DEVICE, 0,
                                p->keys, n);
 }
@@ -205,7 +204,7 @@ void engine_clear(struct engine *e)
 {
     predicted_clear(e->predicted);
     token_cache_clear(
-        e->service->requests.tokens); /* its tokenizer may be another */
+        e->service->requests.tokens); /* another tokenizer may run there */
     expect_until(e, INT64_MAX);
     if (e->events.feed)
         kv_feed_forget(e->events.feed);

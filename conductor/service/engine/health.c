@@ -12,14 +12,14 @@
  *
  * Failed probes and failed requests both count; a good probe does not reset
  * refused requests (engine_request/status.c). An engine that refuses its key is
- * suspect, too, until a probe is answered. The cache of an engine that could
- * not be reached counts as lost: it may be another process.
+ * suspect until it answers a probe. The cache of an unreachable engine counts
+ * as lost: the engine may be a new process.
  */
 #include "base/log.h"
 #include "conductor/service/engine/engine.h"
 
-/* After t failed trials in a row the next one takes 2^t good probes; t is this
- * at most. */
+/* After t failed trials in a row the next one takes 2^t good probes; this is
+ * the largest t. */
 #define TRIALS_MAX 5u
 
 /* Counts a failed probe or request. Only a failed request fails a trial. */

@@ -15,8 +15,8 @@ static void promise(struct service *s)
              s->costs.model.prefill[1]);
 }
 
-/* Writes the engine's own costs if they differ from its model's. changed: that
- * may have changed; switches the costs then, and logs it. */
+/* Writes the engine's own costs if they differ from its model's. changed: this
+ * may have changed, so switch the costs if needed, and log it. */
 static void own_costs(struct engine *e, bool changed)
 {
     struct service *s = e->service;
@@ -33,7 +33,7 @@ static void own_costs(struct engine *e, bool changed)
     }
     if (!changed || (!unlike && !e->own_cost))
         return;
-    /* The pool sees other costs although they may stand where they stood. */
+    /* Set twice, so that the pool sees new costs even at the same address. */
     (void)pool_set_cost(s->pool, e->id, NULL);
     e->own_cost = unlike ? &e->cost : NULL;
     (void)pool_set_cost(s->pool, e->id, e->own_cost);

@@ -20,8 +20,8 @@
 #define ANSWER_HEAD_BYTES 65536
 #define KEY_LINE "Authorization: Bearer %s\r\n"
 #define KV_BLOCKS_UNTOLD 8192
-/* The conductor holds no request back for lack of KV: an engine queues by
- * itself, and knows its KV better. */
+/* The conductor delays no request for lack of KV: an engine has its own queue,
+ * and knows its KV better. */
 #define KV_TOKENS_UNBOUNDED (INT64_MAX / 4096)
 
 int engine_read_key(const struct engine_config *config,
@@ -88,8 +88,8 @@ int engine_check(const struct engine_config *config, char err[CONFIG_ERROR_MAX])
     return check_tls(config, err);
 }
 
-/* Returns its role in the pool: a decode engine that can also compute prompts
- * has both. */
+/* Returns an engine's role in the pool: a decode engine that can also compute
+ * prompts has both roles. */
 static unsigned role_of(const struct engine_config *config)
 {
     const struct pair_protocol *pair = pair_protocol(config->kv_connector);
@@ -118,9 +118,9 @@ static int join_pool(struct engine *e)
     return rc;
 }
 
-/* Gives the engine the cost model that its configuration names, if its model
- * has another. Returns 0, or -EINVAL with a reason in err and nothing changed.
- */
+/* Gives an engine the cost model named in its configuration, if it differs from
+ * the model's. Returns 0, or -EINVAL with a reason in err and nothing
+ * changed. */
 static int take_costs(struct engine *e, char err[CONFIG_ERROR_MAX])
 {
     struct service *s = e->service;
@@ -292,7 +292,7 @@ void engine_change_costs(struct service *s, const char *file)
     struct cost_model cost;
     char err[CONFIG_ERROR_MAX];
 
-    /* Even on an error, so that the same file is not tried again. */
+    /* Copied even on an error, so that the same file is not tried again. */
     memcpy(s->config.cost_model, file, ENGINE_PATH_MAX);
     if (*file && cost_model_load_file(file, &cost, err, sizeof(err))) {
         log_error("model %s: cost_model: %s; it keeps the one that it has",

@@ -2,12 +2,12 @@
  * An engine's models: it is asked for /v1/models before it gets work, and again
  * after every GOOD_PER_QUESTION good probes.
  *
- * An engine that no longer lists its model gets no work; nor does one that
- * never listed it, except of the kind openai, which may take any name. An empty
- * list, as of a frontend without workers yet, is a list without the model. No
- * list at all is accepted of the kind openai only: a vLLM or SGLang without one
- * is another server, or at another path. Exceptions: 401 and 403, as clients
- * may have a key, and a failure (5xx, 429) after an earlier list.
+ * An engine that does not list its model gets no work; one of the kind openai
+ * that never listed it does, since it may take any name. An empty list, as of a
+ * frontend without workers yet, lacks the model. A missing list is accepted of
+ * the kind openai only: a vLLM or SGLang without one is another server, or at
+ * another path. Exceptions: 401 and 403, as clients may have a key, and a
+ * failure (5xx, 429) after an earlier list.
  */
 #include <stdio.h>
 #include <string.h>
@@ -40,8 +40,8 @@ static void tell_dropped(struct engine *e, const struct model_list *list)
              e->config->name, ENGINE_NAMES_MAX, ENGINE_NAMES_BYTES);
 }
 
-/* Adds the wanted names, except those listed before (bits in `seen`) and not
- * now (bits in `listed`): some engines accept names that they never list. */
+/* Adds the wanted names, except those that the engine has stopped listing (in
+ * `seen`, not in `listed`): some engines accept names that they never list. */
 static void add_had(const struct engine_names *wanted, uint32_t listed,
                     uint32_t *seen, struct engine_names *out)
 {
@@ -51,8 +51,7 @@ static void add_had(const struct engine_names *wanted, uint32_t listed,
             (void)!engine_names_add(out, engine_names_at(wanted, i));
 }
 
-/* Logs that the engine lacks a name of its entry; once, until it has all of
- * them. */
+/* Logs that the engine lacks a name of its entry; once, until it lists all. */
 static void check_names(struct engine *e, const char *lacks)
 {
     bool alias = lacks && engine_names_have(&e->wanted.aliases, lacks);
@@ -67,8 +66,8 @@ static void check_names(struct engine *e, const char *lacks)
     e->list.lack_told = lacks;
 }
 
-/* Whether this is an adapter that the engine lists and its entry, which names
- * its model, does not. */
+/* Whether the engine lists an adapter that its entry, which names its model,
+ * does not. */
 static bool is_left_out(const struct engine *e, const char *adapter)
 {
     return strcmp(adapter, e->wanted.model) != 0 &&
@@ -76,8 +75,8 @@ static bool is_left_out(const struct engine *e, const char *adapter)
            !engine_names_have(&e->wanted.adapters, adapter);
 }
 
-/* Logs that requests for these adapters do not go to the engine; again when the
- * set changes. */
+/* Logs that requests for these adapters do not go to the engine; again after a
+ * change of the set. */
 static void check_adapters(struct engine *e, const struct model_list *list)
 {
     const char *model = e->wanted.model, *first = NULL;
@@ -104,8 +103,8 @@ static void check_adapters(struct engine *e, const struct model_list *list)
     e->list.left_out = all;
 }
 
-/* Takes the engine's names: those that it lists, or, if its entry names its
- * model, those of the entry that it has. */
+/* Sets the engine's names: those listed, or, if its entry names its model, the
+ * entry's names that it has. */
 static void take_names(struct engine *e, const struct model_list *list)
 {
     struct engine_names aliases = {.n = 0}, adapters = {.n = 0};
@@ -138,8 +137,7 @@ static void take_window(struct engine *e, uint32_t window_tokens)
     models_name(e);
 }
 
-/* The engine has another model, or none: it gets no work until it has the right
- * one again. */
+/* Handles the loss of an engine's model: no work until it lists it again. */
 static void lose_model(struct engine *e, const char *why)
 {
     struct service *s = e->service;

@@ -1,4 +1,4 @@
-/* Engines of pairs that cannot work together as they are configured. */
+/* Warns of engines of pairs that cannot work together as configured. */
 #include <string.h>
 
 #include "base/log.h"

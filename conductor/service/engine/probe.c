@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "conductor/service/engine/engine.h"
 
-/* Bytes of an engine's /metrics that are read. */
+/* Most bytes read of an engine's /metrics. */
 #define REPORT_BYTES_MAX (4u << 20)
 /* No engine runs more requests than this; a larger number is ignored. */
 #define OTHERS_MAX 1e6
@@ -30,7 +30,7 @@ static void probe_good(struct engine *e)
 
     e->health.well_us = clock_now_us();
     if (health == HEALTH_READY) {
-        /* A trial goes on until a request has ended well. */
+        /* A trial goes on until a request ends well. */
         if (e->health.failures_in_row < ENGINE_FAILURES_MAX - 1)
             e->health.failures_in_row = e->health.refused_in_row;
         return;
@@ -81,7 +81,7 @@ static void ask_next(struct engine *e, enum engine_question question,
     ask(e, path);
 }
 
-/* A question was answered: asks the next one, or waits for the next round. */
+/* Asks the next question after an answer, or waits for the next round. */
 static void ask_more(struct engine *e)
 {
     if (e->health.question == ASKS_HEALTH && engine_models_due(e)) {
@@ -102,7 +102,7 @@ static void ask_more(struct engine *e)
     rest(e);
 }
 
-/* Enters requests that came past this conductor: they slow its own. Each is
+/* Adds requests that bypassed this conductor, since they slow its own. Each is
  * assumed to use as much KV as any running request. */
 static void take_others(struct engine *e)
 {
@@ -124,7 +124,7 @@ static void take_others(struct engine *e)
                           (int64_t)kv_tokens);
 }
 
-/* No report came: what it told of its load is not known to hold. */
+/* Forgets the load from the last report, since no new report came. */
 static void forget_load(struct engine *e)
 {
     e->report.running = e->report.waiting = e->report.kv_usage_ratio = -1;
@@ -192,14 +192,14 @@ static void probe_bytes(void *arg, const char *bytes, size_t n)
         report_feed(&e->scan, bytes, n);
 }
 
-/* Returns a hint for the log: why a server may not answer as an engine does. */
+/* Returns a hint for the log: why a server may not answer like an engine. */
 static const char *hint(const struct engine *e)
 {
     return e->tls ? "" : "; is it one of https://?";
 }
 
-/* Whether the probe shows a fault. 400: it did not understand the request, as
- * ports of TLS do. */
+/* Whether the probe shows a fault. 400: the server did not understand the
+ * request, like a TLS port. */
 static bool is_ill(struct engine *e)
 {
     char why[96];
@@ -255,8 +255,8 @@ static void probe_ended(void *arg)
     ask_more(e);
 }
 
-/* Takes requests without an answer from an engine that hangs, and those that
- * need KV from there. */
+/* Takes unanswered requests from an engine that hangs, and requests that need
+ * KV from it. */
 static void take_back(struct engine *e)
 {
     struct service *s = e->service;
@@ -295,7 +295,7 @@ static void probe_failed(void *arg, enum upstream_fault fault, const char *why)
     struct engine *e = arg;
     bool starting =
         pool_get(e->service->pool, e->id)->health == HEALTH_STARTING;
-    /* A reset may well come from a server that does not understand. */
+    /* A connection reset may come from a server that expects TLS. */
     bool listens = fault != UPSTREAM_UNREACHABLE;
     char text[192];
 

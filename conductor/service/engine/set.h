@@ -1,6 +1,4 @@
-/*
- * The engines of a service together. Private to the files of conductor/service.
- */
+/* All engines of a service. Private to the files of conductor/service. */
 #ifndef CONDUCTOR_SERVICE_ENGINE_SET_H
 #define CONDUCTOR_SERVICE_ENGINE_SET_H
 
@@ -14,22 +12,22 @@
 struct pair;
 TAILQ_HEAD(pair_list, pair);
 
-/* Written by this folder alone, but for pushes, push and pairs, which are
- * pair/'s. All 0 in a service of native workers. */
+/* Written by this folder alone, but for pushes, push and pairs, which pair/
+ * writes. All 0 in a service of native workers. */
 struct engine_set {
     struct engine **by_slot; /* (max_instances), by pool slot; NULL: none */
     uint32_t n;
-    uint32_t n_heard;       /* of these: their KV events have come */
-    uint32_t n_asked;       /* of these: they can be asked for tokens */
-    bool costs_due;         /* entries came or left */
+    uint32_t n_heard;       /* engines whose KV events have come */
+    uint32_t n_asked;       /* engines that can be asked for tokens */
+    bool costs_due;         /* entries came or left: choose costs anew */
     struct kv_feeds *feeds; /* NULL: no engine publishes KV events */
-    const struct store_config *store; /* that all of them read; NULL: none */
-    struct kv_feed *store_feed;       /* likewise */
+    const struct store_config *store; /* that all engines read; NULL = none */
+    struct kv_feed *store_feed;       /* its events; NULL = none */
     struct learned learned;
-    struct alike_model prefills, steps; /* what engines are compared by */
+    struct alike_model prefills, steps; /* the model's, for comparisons */
     struct learned pushes;  /* of pairs: from a prefill to the first token */
-    double push[2];         /* its terms, which estimates look at */
-    struct pair_list pairs; /* that have outlived their requests */
+    double push[2];         /* terms of pushes, for estimates */
+    struct pair_list pairs; /* pairs that have outlived their requests */
 };
 
 #endif

@@ -1,11 +1,11 @@
 /*
  * A store that all engines of a model read: Mooncake's, or another that
- * publishes KV events. It has a slot of its own in the index; where an engine's
- * own blocks end, a match goes on in the store, as in a disk of that engine
- * with the store's rate.
+ * publishes KV events. It has a slot of its own in the index; behind an
+ * engine's own blocks a match continues in the store, as in a disk of the
+ * engine with the store's rate.
  *
- * Mooncake's master names objects, not tokens. A block's hash is in the name;
- * engines' events map it to a block key, before or after.
+ * Mooncake's master names objects, not tokens. A name contains a block's hash;
+ * an engine's event, earlier or later, maps it to a block key.
  */
 #include <errno.h>
 #include <event2/buffer.h>
@@ -55,7 +55,7 @@ static const struct kv_map_sink sink = {
     .cleared = on_cleared,
 };
 
-/* Returns the block key of a hash, as any engine published it; 0 = none. */
+/* Returns the block key of a hash, as published by any engine; 0 = none. */
 static uint64_t key_of(void *arg, uint64_t hash, uint64_t *seed)
 {
     const struct service *s = arg;
@@ -107,7 +107,7 @@ void store_share(struct engine *e)
 
     if (!s->engines.store)
         return;
-    /* In tokens: service_make_scheduler() was told 1 byte per token. */
+    /* In tokens: service_make_scheduler() was given 1 byte per token. */
     (void)!pool_set_tier_rate(s->pool, e->id, TIER_DISK,
                               (double)s->engines.store->tokens_per_s);
     if (e->events.feed)

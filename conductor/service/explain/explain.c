@@ -15,7 +15,7 @@
 struct explain {
     uint32_t n;
     struct explain_record *records; /* (n), by number % n */
-    /* recent[i % EXPLAIN_RECENT] is the request number of this service's i-th
+    /* recent[i % EXPLAIN_RECENT]: number of the request of the service's i-th
      * decision. */
     uint64_t recent[EXPLAIN_RECENT];
     uint64_t n_decided;
@@ -315,7 +315,7 @@ void explain_decided(struct service_request *request,
               clock_now_us(), &r->copied);
     if (d->prefill != POOL_NO_INSTANCE)
         costs_name(s, d->chosen.slot, r->cost_model);
-    /* Predicted blocks were not reported. */
+    /* Blocks counted as stored were only predicted, so none was reported. */
     if (!e || !engine_predicts(e, !r->of_bytes))
         r->stored_blocks = d->stored_blocks;
     put_messages(r, s, d->prefill);

@@ -36,21 +36,21 @@ void explain_first_token(struct service_request *request, int64_t ttft_us,
 void explain_ended(struct service_request *request,
                    const struct request_outcome *end);
 
-/* Decisions found by their count: the service's last ones, and of each request
- * only the last. */
+/* Decisions that can be found by their count: the last ones of a service, and
+ * only the last of each request. */
 #define EXPLAIN_RECENT 16u
 
-/* explain_decided_before(explain, before): returns the largest count (of
- * models->decided, from 1 on) below `before` among these decisions; 0 = none.
- */
+/* explain_decided_before(explain, before): returns the largest count (as in
+ * models->decided, from 1 on) below `before` among these decisions; 0 =
+ * none. */
 uint64_t explain_decided_before(const struct explain *explain, uint64_t before);
 
 /* explain_write_decided(explain, decided, out): as explain_write(), for the
- * decision with that count, and without a line end. */
+ * decision with this count, and without a line end. */
 [[nodiscard]] int explain_write_decided(const struct explain *explain,
                                         uint64_t decided, struct evbuffer *out);
 
-/* explain_write(explain, id, out): appends as JSON the record with that request
+/* explain_write(explain, id, out): appends as JSON the record with this request
  * id, client's id or trace id. Returns 0, -ENOENT or -ENOMEM. */
 [[nodiscard]] int explain_write(const struct explain *explain, const char *id,
                                 struct evbuffer *out);

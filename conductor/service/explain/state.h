@@ -1,4 +1,4 @@
-/* The records, which explain.c fills in and write.c writes. Private to them. */
+/* The records, which explain.c fills in and write.c writes. Private to both. */
 #ifndef CONDUCTOR_SERVICE_EXPLAIN_STATE_H
 #define CONDUCTOR_SERVICE_EXPLAIN_STATE_H
 
@@ -18,7 +18,7 @@ struct explain_candidate {
     char cost_model[POOL_NAME_BYTES]; /* the file's name; "" = none */
     struct prefill_estimate estimate;
     uint32_t block_tokens;  /* of the engine; 0 = the index's */
-    uint32_t unseen_tokens; /* it may reuse beyond used_blocks */
+    uint32_t unseen_tokens; /* cached tokens it may reuse beyond used_blocks */
 };
 
 struct explain_decode {
@@ -26,10 +26,10 @@ struct explain_decode {
     struct decode_estimate estimate;
 };
 
-/* Blocks loaded from one source; times from the decision on. */
+/* Blocks loaded from one source; times count from the decision. */
 struct explain_source {
     char name[POOL_NAME_BYTES];
-    bool own; /* a tier of the prefill instance, else a link */
+    bool own; /* a tier of the prefill instance; else a link */
     enum block_tier tier;
     uint32_t from_block, to_block;
     int64_t start_us, end_us; /* of all its blocks; -1 = not planned */
@@ -38,7 +38,7 @@ struct explain_source {
 struct explain_record {
     char request_id[32];             /* "" = empty record */
     char client_id[64];              /* the client's id, or "" */
-    char trace[64];                  /* its traceparent, or "" */
+    char trace[64];                  /* the client's traceparent, or "" */
     char session[64];                /* the client's id of the session, or "" */
     char named[SERVICE_MODEL_BYTES]; /* the alias or adapter by which engines
                                         were filtered; "" = none */
@@ -49,7 +49,7 @@ struct explain_record {
     const char *state;
     char reason[EXPLAIN_REASON_BYTES];
     uint32_t attempt;
-    bool of_bytes; /* its tokens were guessed from its bytes */
+    bool of_bytes; /* token counts are guesses from bytes */
     uint32_t prompt_tokens, max_tokens;
     int64_t expected_tokens;         /* expected answer */
     uint32_t block_tokens;           /* of the index */
@@ -63,10 +63,10 @@ struct explain_record {
     char prefill[POOL_NAME_BYTES], decode[POOL_NAME_BYTES]; /* "" = none */
     char lent[SCHEDULE_LENT_MAX][POOL_NAME_BYTES]; /* (n_lent) to prefill */
     uint32_t n_lent;
-    struct note_why copied; /* copies that brought chosen.local_blocks */
+    struct note_why copied; /* copies that gave it chosen.local_blocks */
     struct prefill_estimate chosen;
-    char cost_model[POOL_NAME_BYTES]; /* of `chosen`; "" = none of its own */
-    uint32_t stored_blocks;           /* reported ones of chosen.local_blocks */
+    char cost_model[POOL_NAME_BYTES]; /* of `chosen`; "" = its model's */
+    uint32_t stored_blocks;           /* reported part of chosen.local_blocks */
     /* Numbers of the engine's KV event messages (rank 0) known at the decision.
      */
     bool heard;
@@ -75,9 +75,9 @@ struct explain_record {
     double price_us, price_limit_us; /* 0 = not priced; no limit */
     const char *cost;                /* source of the estimates; static */
     bool predicts;            /* false: estimates are counts, not times */
-    struct forecast forecast; /* of its TTFT, with the overhead */
-    int64_t tested_us; /* TTFT from arrival that was held against the limit; 0
-                          = none was */
+    struct forecast forecast; /* of its TTFT, hand-over included */
+    int64_t tested_us; /* TTFT from arrival, as tested against the limit; 0 =
+                          not tested */
     int64_t predicted_tbt_us;
     uint32_t n_sources;
     uint32_t n_candidates, n_left_out;
@@ -85,7 +85,7 @@ struct explain_record {
     int64_t ttft_us; /* -1 = no token yet */
     bool prefilled;  /* done is set */
     struct msg_prefill_done done;
-    struct service_result counted; /* its tokens, once they are counted */
+    struct service_result counted; /* its tokens, once counted */
 
     uint32_t n_decodes, n_decodes_left_out;
 
@@ -96,12 +96,12 @@ struct explain_record {
     struct explain_decode decodes[EXPLAIN_CANDIDATES_MAX];
 };
 
-/* Returns the record with that request id, or else the last one with that
- * client's id or trace id, or NULL. O(1), else O(records). */
+/* Returns the record with this request id, else the last one with this client's
+ * id or trace id, or NULL. O(1), else O(records). */
 const struct explain_record *explain_find(const struct explain *explain,
                                           const char *id);
 
-/* Returns the record of the decision with that count, or NULL. O(1). */
+/* Returns the record of the decision with this count, or NULL. O(1). */
 const struct explain_record *explain_find_decided(const struct explain *explain,
                                                   uint64_t decided);
 

@@ -9,7 +9,7 @@
 /* JSON being written; the first failure sticks. */
 struct writer {
     struct evbuffer *out;
-    bool first;    /* no member of the object yet: no comma */
+    bool first;    /* next member is the object's first: no comma */
     bool predicts; /* estimates hold times */
     bool failed;
 };
@@ -23,14 +23,14 @@ static const char *const tier_names[LOAD_TIERS] = {[TIER_DEVICE] = "device",
                                                    [TIER_DISK] = "disk",
                                                    [TIER_SHARED] = "shared"};
 
-/* A member's name, behind a comma if it needs one. */
+/* Writes a member's name, after a comma if it is not the first. */
 static void put_key(struct writer *w, const char *key)
 {
     PUT(w, "%s\"%s\":", w->first ? "" : ",", key);
     w->first = false;
 }
 
-/* A name of an instance, which is printable. */
+/* Writes the name of an instance, which is printable. */
 static void put_text(struct writer *w, const char *name)
 {
     PUT(w, "\"");
@@ -39,7 +39,7 @@ static void put_text(struct writer *w, const char *name)
     PUT(w, "\"");
 }
 
-/* The same as a member, or null. */
+/* Writes the name as a member, or null. */
 static void put_name(struct writer *w, const char *key, const char *name)
 {
     put_key(w, key);
@@ -71,7 +71,7 @@ static void put_limit(struct writer *w, const char *key, int64_t us)
 }
 
 /* Returns the us until the last block is loaded. Without a plan transfer_us
- * covers only the link; reading the instance's own tiers comes on top. */
+ * covers only the link; reads of the instance's own tiers come on top. */
 static int64_t load_us(const struct prefill_estimate *e)
 {
     return e->planned ? e->transfer_us
@@ -175,7 +175,7 @@ static void put_lent(struct writer *w, const struct explain_record *r)
     PUT(w, "]");
 }
 
-/* Writes why reused blocks had been copied to the instance, or null. */
+/* Writes why reused blocks were copied to the instance before, or null. */
 static void put_copied(struct writer *w, const struct note_why *why)
 {
     put_key(w, "copied");

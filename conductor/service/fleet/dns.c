@@ -1,4 +1,4 @@
-/* The engines of an entry whose host is looked up: one for each address. */
+/* The engines of an entry with a host to look up: one for each address. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static const char *in_brackets(const char *address,
     return out;
 }
 
-/* tcp://HOST:PORT of this engine, where HOST is the name that was looked up. */
+/* Writes tcp://HOST:PORT of this engine, with the looked-up host name. */
 static void put_endpoint(char endpoint[ENGINE_PATH_MAX], const char *host,
                          const char *address)
 {
@@ -32,7 +32,7 @@ static void put_endpoint(char endpoint[ENGINE_PATH_MAX], const char *host,
                  in_brackets(address, text), at.port);
 }
 
-/* The entry's configuration for one address. The Host header and the
+/* Writes the entry's configuration for one address. The Host header and the
  * certificate check keep the name. */
 static void specialize(const struct engine_config *entry, const char *address,
                        struct engine_config *out)

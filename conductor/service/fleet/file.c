@@ -1,7 +1,7 @@
 /*
- * engines_file: its engines are wanted, and it is read again when it has
- * changed. A file that cannot be read or used changes nothing. A thread reads
- * it, and the key and CA files that it names: with a thousand engines that
+ * engines_file: the engines that it lists are wanted, and changes of the file
+ * are followed. A file that cannot be read or used changes nothing. A thread
+ * reads it, and the key and CA files that it names: for a thousand engines this
  * takes tens of milliseconds.
  */
 #include <errno.h>
@@ -57,7 +57,7 @@ int fleet_file_read(const char *path, struct engine_list *out,
     return rc;
 }
 
-/* Makes the engines that were read the wanted ones. */
+/* Makes the engines of the file the wanted ones. */
 static int take(struct fleet *fleet, char err[CONFIG_ERROR_MAX])
 {
     struct fleet_file *file = fleet->file;

@@ -11,7 +11,7 @@
 
 #define TICK_US 200000
 #define TICKS_PER_S 5u
-/* A slice of a fleet's change, and the pause before the next one. */
+/* Length of a slice of a fleet's change, and the pause after it. */
 #define TURN_US 1000
 #define REST_US 1000
 
@@ -46,7 +46,7 @@ static int do_due(struct fleet_entry *e, char err[CONFIG_ERROR_MAX])
     return e->left ? fleet_place(e, NULL, 0, err) : begin(e, err);
 }
 
-/* Returns false if something is still due at until_us. */
+/* Does due work. Returns false if some is left at until_us. */
 static bool do_some(struct fleet *fleet, int64_t until_us)
 {
     char err[CONFIG_ERROR_MAX];
@@ -75,7 +75,7 @@ static void on_work(evutil_socket_t, short, void *arg)
     models_name_due(fleet->models);
 }
 
-/* Repeats starts of engines that failed for want of a port or of memory. */
+/* Retries engines that did not start for lack of a port or of memory. */
 static void try_again(struct fleet *fleet)
 {
     struct fleet_entry *e;

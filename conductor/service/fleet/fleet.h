@@ -5,8 +5,8 @@
  *   An entry belongs to one origin. It has one engine, or, with dns, one for
  *   each address of its host. fleet_set() replaces the entries of an origin;
  *   fleet_place() starts and retires an entry's engines, and nothing else does.
- *   The loop's turns carry this out in slices of TURN_US, so that a large
- *   change holds up no request.
+ *   The loop's turns do this in slices of TURN_US, so that a large change
+ *   delays no request.
  *   An engine without an entry drains: it gets no new requests, and is freed
  *   after its last one. A model is freed with its last entry, engine and
  *   request.
@@ -29,11 +29,11 @@ struct models;
 
 enum fleet_origin { FLEET_CONFIGURATION, FLEET_FILE, FLEET_ADMIN };
 
-/* "configuration", "file", "admin"; static. */
+/* Returns "configuration", "file" or "admin"; static. */
 const char *fleet_origin_name(enum fleet_origin origin);
 
-/* Called when an engine has reported its models: `config` is `wanted` with them
- * filled in. Returns 0 or a negative errno with a message. */
+/* Called when an engine has reported its models: `config` is `wanted` with
+ * these filled in. Returns 0 or a negative errno with a message. */
 typedef int scout_found(struct fleet_entry *entry,
                         const struct engine_config *config,
                         const struct engine_config *wanted,
@@ -82,13 +82,13 @@ struct fleet {
     struct event *tick;
     struct event *work; /* something is due */
     TAILQ_HEAD(, fleet_entry) entries;
-    size_t n_wanted;         /* entries that have not left */
-    size_t n_leaving;        /* engines that drain */
+    size_t n_wanted;         /* entries still wanted */
+    size_t n_leaving;        /* engines that are draining */
     struct fleet_file *file; /* NULL = no engines_file */
     uint32_t ticks;
     struct log_rate lines; /* limits log lines about repeated failures */
     uint64_t lookups_failed, readings_failed;
-    struct engine_pair shared_url; /* the pair that was logged last */
+    struct engine_pair shared_url; /* the pair logged last */
 };
 
 /* Returns the number of entries whose host name has no address. */
@@ -102,7 +102,7 @@ void fleet_stop(struct models *models);
 
 /*
  * set.c: replaces the entries of an origin by this list, which has passed
- * engines_check(). Unchanged engines go on; the others start and end in the
+ * engines_check(). Unchanged engines continue; others start and end in the
  * loop's next turns, where a failed start is logged and repeated. Returns 0; or
  * -EINVAL or -ENOMEM with a message, and nothing changed. O(n log n).
  */
@@ -112,8 +112,8 @@ void fleet_stop(struct models *models);
 
 /* set.c: checks that the n configurations, which have passed engines_check(),
  * fit beside all entries but those of origin `instead_of` (-1 = beside all).
- * Returns 0 or a negative errno with a message, which begins with the place in
- * `path` (NULL = without a place). */
+ * Returns 0 or a negative errno with a message, which begins with "PATH[at]."
+ * (path NULL = without it). */
 [[nodiscard]] int fleet_check(struct fleet *fleet, int instead_of,
                               const struct engine_config *list, size_t n,
                               const char *path, char err[CONFIG_ERROR_MAX]);
@@ -137,45 +137,45 @@ void fleet_leave(struct fleet_entry *entry);
                             const struct engine_config *config,
                             char err[CONFIG_ERROR_MAX]);
 
-/* Returns the wanted entry of that name, or NULL. */
+/* Returns the wanted entry of this name, or NULL. */
 struct fleet_entry *fleet_find(const struct fleet *fleet, const char *name);
 
-/* Whether a wanted entry, or an engine (a draining one, too), has that name. */
+/* Returns whether a wanted entry or any engine has this name. */
 bool fleet_has_name(const struct fleet *fleet, const char *name);
 
 /* Removes an entry: it is freed once its engines have drained. */
 void fleet_drop(struct fleet_entry *entry);
 
 /* place.c: makes the n configurations of `wanted` the entry's engines; with dns
- * their names and addresses are not the entry's own. Returns 0; or a negative
+ * their names and addresses differ from the entry's. Returns 0; or a negative
  * errno with a message about the first one that did not start. */
 [[nodiscard]] int fleet_place(struct fleet_entry *entry,
                               const struct engine_config *wanted, size_t n,
                               char err[CONFIG_ERROR_MAX]);
 
 /* tls.c: returns the TLS settings of an https engine, one object for all
- * engines that trust the same CAs: a reference that the caller releases with
+ * engines that trust the same CAs: a reference, released by the caller with
  * tls_free(), or NULL with a message. */
 [[nodiscard]] struct tls *fleet_tls(const struct fleet *fleet,
                                     const struct engine_config *config,
                                     char err[CONFIG_ERROR_MAX]);
 
-/* Whether an engine of `c` would answer to `model`, the native workers' model;
- * then fills in *out, except `at`. */
+/* Returns whether an engine of `c` would serve `model`, the native workers'
+ * model; if so, fills in *out, except `at`. */
 bool fleet_is_native(const struct engine_config *c, const char *model,
                      struct engine_clash *out);
 
-/* Whether a configuration clashes with the models and workers served now; then
- * fills in *out, except `at`. */
+/* Returns whether a configuration clashes with the models and workers served
+ * now; if so, fills in *out, except `at`. */
 bool fleet_misfits(const struct fleet *fleet, const struct engine_config *c,
                    struct engine_clash *out);
 
-/* Frees drained engines, and entries without any that are no longer wanted.
- * Stops at until_us (clock_now_us()). Returns whether it got through all. */
+/* Frees drained engines, and unwanted entries without engines. Stops at
+ * until_us (clock_now_us()). Returns whether all were looked at. */
 bool fleet_reap(struct fleet *fleet, int64_t until_us);
 
-/* Asks an engine for its models again if it reported others since it joined,
- * and retires it. */
+/* Retires an engine that reports other models than when it joined, and asks it
+ * for its models again. */
 void fleet_look_for_models(struct fleet *fleet);
 
 /* dns.c: begins to look up the entry's host; each answer sets its engines.

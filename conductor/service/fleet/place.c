@@ -1,4 +1,4 @@
-/* The engines of an entry: started, retired, and gone. */
+/* Starts and retires the engines of an entry, and removes drained ones. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "conductor/service/models.h"
 
-/* Whether it is one of the n configurations. */
+/* Whether `is` is one of the n configurations. */
 static bool is_wanted(const struct engine_config *is,
                       const struct engine_config *wanted, size_t n)
 {
@@ -37,7 +37,7 @@ static bool is_there(const struct fleet_entry *entry,
     return false;
 }
 
-/* A draining engine of the same name would double the name's metrics. */
+/* Hides a draining engine from metrics: its name would appear twice. */
 static void hide_leaving(struct fleet *fleet, const char *name)
 {
     struct fleet_entry *entry;

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "conductor/service/models.h"
 
-/* Writes the clash with "PATH[at]." in front; path NULL = without it. */
+/* Writes the clash after "PATH[at]."; path NULL = without it. */
 static int refuse(char err[CONFIG_ERROR_MAX], const char *path, size_t at,
                   const struct engine_clash *clash)
 {
@@ -20,8 +20,8 @@ static int refuse(char err[CONFIG_ERROR_MAX], const char *path, size_t at,
                      clash->key, clash->why);
 }
 
-/* Returns the configurations of other origins, then the list: *n in all, the
- * array owned by the caller. NULL = out of memory. */
+/* Returns an array of the other origins' configurations and then the list: *n
+ * in all, owned by the caller. NULL = out of memory. */
 static const struct engine_config **
 join_wanted(const struct fleet *fleet, int instead_of,
             const struct engine_config *list, size_t n_list, size_t *n)
@@ -41,7 +41,7 @@ join_wanted(const struct fleet *fleet, int instead_of,
     return all;
 }
 
-/* Checks that all fit together; the new list begins behind `others`. */
+/* Checks that all of them fit together; the new list begins at `others`. */
 static int check_together(const struct fleet *fleet,
                           const struct engine_config *const *all, size_t others,
                           size_t n, const char *path,
@@ -82,7 +82,7 @@ int fleet_check(struct fleet *fleet, int instead_of,
     return rc;
 }
 
-/* A configuration of the list; an array of these is sorted by name. */
+/* A configuration of the list, for an array sorted by name. */
 struct listed {
     const struct engine_config *config;
     struct fleet_entry **entry; /* its slot, in the order of the list */
@@ -94,7 +94,7 @@ static int by_name(const void *a, const void *b)
                   ((const struct listed *)b)->config->name);
 }
 
-/* Marks the origin's entries that the list has unchanged as kept. */
+/* Marks as kept the origin's entries that are unchanged in the list. */
 static void match(struct fleet *fleet, enum fleet_origin origin,
                   const struct listed *listed, size_t n)
 {
@@ -115,7 +115,7 @@ static void match(struct fleet *fleet, enum fleet_origin origin,
     }
 }
 
-/* Makes entries for the configurations without a kept one. */
+/* Makes entries for configurations without a kept entry. */
 static int make(struct fleet *fleet, enum fleet_origin origin,
                 const struct engine_list *list, struct fleet_entry **entries)
 {
@@ -128,7 +128,7 @@ static int make(struct fleet *fleet, enum fleet_origin origin,
     return 0;
 }
 
-/* Makes these n entries, in this order, the only ones of the origin. */
+/* Makes these n entries the origin's only ones, in this order. */
 static void take(struct fleet *fleet, enum fleet_origin origin,
                  struct fleet_entry **entries, size_t n)
 {

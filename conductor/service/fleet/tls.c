@@ -1,4 +1,4 @@
-/* The CAs that https engines trust. */
+/* TLS settings for https engines: the CAs to trust. */
 #include <stdio.h>
 
 #include "conductor/service/fleet/fleet.h"

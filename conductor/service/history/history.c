@@ -3,7 +3,7 @@
  * quantile is the middle of its bucket, at most 8 % off.
  *
  *   points[i % HISTORY_POINTS] covers [i, i + 1) * HISTORY_POINT_US if its
- *   `index` is i; else it is of an earlier hour, and counts as empty
+ *   `index` is i; else it is an hour or more old, and counts as empty
  */
 #include "conductor/service/history/history.h"
 

@@ -41,8 +41,8 @@ void history_ended(struct history *history, enum history_end end,
                    int64_t now_us);
 
 /* history_prompt(history, tokens, reused, guessed, now_us): counts a prompt's
- * tokens and the reused ones among them. guessed: tokens, if either number is a
- * guess, else 0. As above. */
+ * tokens and the reused ones among them. guessed: = tokens if either number is
+ * a guess, else 0. As above. */
 void history_prompt(struct history *history, uint64_t tokens, uint64_t reused,
                     uint64_t guessed, int64_t now_us);
 
@@ -52,15 +52,15 @@ void history_prompt(struct history *history, uint64_t tokens, uint64_t reused,
  *   "step_s": 10, "in_time": [..], "late": [..], "rejected": [..],
  *   "failed": [..], "ttft_p50_ms": [..], "ttft_p90_ms": [..],
  *   "predicted_p50_ms": [..]
- * The last point is not over. null = no first token in that time. Returns 0 or
- * -ENOMEM. O(n).
+ * The last point is incomplete. null = no first token in that time. Returns 0
+ * or -ENOMEM. O(n).
  */
 [[nodiscard]] int history_write(const struct history *history, unsigned n,
                                 int64_t now_us, struct evbuffer *out);
 
 /*
- * history_write_last(history, n, now_us, out): likewise, for the n points
- * together:
+ * history_write_last(history, n, now_us, out): appends members with totals over
+ * the last n points:
  *   "seconds": .., "in_time": 3, .., "prompt_tokens": .., "reused_tokens": ..,
  *   "guessed_tokens": .., "ttft_p50_ms": .., "ttft_p90_ms": ..,
  * "predicted_p50_ms": ..

@@ -1,4 +1,4 @@
-/* The answer of a pair's decode engine, and what serves a pair: see struct
+/* The answer of a pair's decode engine, and pair_ops: see struct
  * instance_ops. */
 #include <errno.h>
 #include <stdlib.h>
@@ -6,8 +6,7 @@
 #include "base/clock.h"
 #include "conductor/service/pair/state.h"
 
-/* Whether the prompt's cached tokens stand in the prefill leg's reply, not in
- * the answer. */
+/* Whether the prefill leg's reply, not the answer, tells the cached tokens. */
 static bool replies_cached(const struct pair *p)
 {
     return !p->answers && (p->protocol->leased || !p->protocol->concurrent);
@@ -27,9 +26,9 @@ static bool is_leased(const struct pair *p)
     return p->protocol->leased && p->answering.len && p->sent_us > 0;
 }
 
-/* Whether its decode leg may still fetch KV from prefill engine e. Assumed over
- * if the answer is not streamed and e was well for ENGINE_FAILURES_MAX times
- * engine_timeout_ms after the leg was sent. */
+/* Whether a request's decode leg may still fetch KV from prefill engine e. Of
+ * an answer not streamed, this ends once e was well for ENGINE_FAILURES_MAX
+ * times engine_timeout_ms after the leg was sent. */
 static bool fetches_from(const struct service_request *request,
                          const struct engine *e)
 {
@@ -41,8 +40,8 @@ static bool fetches_from(const struct service_request *request,
            (f->what.stream || f->pair->sent_us + us > e->health.well_us);
 }
 
-/* The decode engine has answered with that status, or has seen the request (0):
- * it releases the KV itself, unless it had no room. */
+/* Handles the decode engine's status, or its having seen the request (0): it
+ * releases the KV itself, unless it had no room. */
 static void heard(struct service_request *request, int status)
 {
     struct pair *p = request->forward->pair;
@@ -71,7 +70,7 @@ static void on_answer(void *arg, const struct http_head *head)
 }
 
 /* Rewrites n bytes of an answer and passes them to the client. last: no more
- * come, and all bytes held back are passed on. Returns whether the request is
+ * follow, and all held-back bytes are passed on. Returns whether the request is
  * alive. */
 static bool hand_on_rewritten(struct service_request *request,
                               const char *bytes, size_t n, bool last)
@@ -94,7 +93,7 @@ static bool hand_on_rewritten(struct service_request *request,
     return request_find(s, number) == request;
 }
 
-/* The first byte of the decode engine's answer has come. */
+/* Handles the first byte of the decode engine's answer. */
 static void begin(struct service_request *request, int64_t now_us)
 {
     struct service *s = request->service;
@@ -168,8 +167,8 @@ static void pair_fail_silent(struct service_request *request, int64_t now_us)
     forward_fail_silent(request, now_us);
 }
 
-/* KV that it would fetch later may be another prompt's by then: it must leave
- * both engines. */
+/* A later fetch may get another prompt's KV: the request must leave both
+ * engines. */
 static bool pair_leaves(const struct service_request *request,
                         const struct engine *e)
 {

@@ -1,5 +1,5 @@
-/* Sends both legs at once. The decode leg answers; the prefill leg's reply is
- * not passed on. See pair.h. */
+/* Sends both legs at once. The client gets the decode leg's answer, not the
+ * prefill leg's reply. See pair.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ static void cancel_decode(struct pair *p)
     f->headers = NULL;
 }
 
-/* Handles a prefill engine's refusal: tries another one, or passes it to the
+/* Handles a prefill engine's refusal: tries another engine, or passes it to the
  * client. */
 static void refused(struct pair *p, const struct http_head *head)
 {
@@ -79,8 +79,8 @@ static void refused(struct pair *p, const struct http_head *head)
     f->ops->answer(request, head);
 }
 
-/* Handles a redirect of the prefill leg: the decode engine would not find the
- * KV there, so another engine is tried. */
+/* Handles a redirect of the prefill leg by trying another engine: the decode
+ * engine would not find the KV at this one. */
 static void redirected(struct pair *p)
 {
     struct service_request *request = p->request;

@@ -12,8 +12,8 @@
  * byte of the answer comes. If one leg fails, the other one is cancelled.
  *
  * If the request ends before the decode engine has asked for the KV, a leg of
- * one token has it fetched, so that the prefill engine does not keep it until
- * its lease ends. The KV's parameters are sent once.
+ * one token fetches it, so that the prefill engine need not keep it until its
+ * lease ends. The KV's parameters are sent once.
  */
 #ifndef CONDUCTOR_SERVICE_PAIR_PAIR_H
 #define CONDUCTOR_SERVICE_PAIR_PAIR_H
@@ -21,7 +21,7 @@
 #include "conductor/service/engine/engine.h"
 
 /* Give up releases of KV: pairs_tick() late ones, pairs_cut_off() those at an
- * engine that leaves, pairs_end() all. */
+ * engine that is leaving, pairs_end() all. */
 void pairs_tick(struct service *s, int64_t now_us);
 void pairs_cut_off(struct engine *e);
 void pairs_end(struct service *s);

@@ -1,12 +1,12 @@
-/* Pairs whose requests have ended: has the KV at the prefill engine fetched and
- * dropped. See pair.h. */
+/* Pairs whose requests have ended: makes a decode engine fetch and drop the KV
+ * kept at the prefill engine. See pair.h. */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "conductor/service/pair/state.h"
 
-/* Frees a pair without a request, and adds 1 to *count; NULL = no KV to count.
- */
+/* Frees a pair without a request, and adds 1 to *count; NULL = no KV to
+ * count. */
 static void let_go(struct pair *p, uint64_t *count)
 {
     if (count)
@@ -26,8 +26,8 @@ void pair_strand(struct pair *p)
     let_go(p, may_keep(p) ? &p->service->metrics.pairs_stranded : NULL);
 }
 
-/* Returns a ready decode engine of this protocol, if possible another than
- * `last`; NULL = none. */
+/* Returns a ready decode engine of this protocol, preferably not `last`; NULL =
+ * none. */
 static struct engine *releaser(const struct service *s,
                                const struct pair_protocol *protocol,
                                uint32_t last)
@@ -47,7 +47,7 @@ static struct engine *releaser(const struct service *s,
     return found;
 }
 
-/* Has a decode engine fetch and drop the KV: sends it the prefill leg's body,
+/* Makes a decode engine fetch and drop the KV: sends it the prefill leg's body,
  * of one token, with the parameters of the reply. */
 static void release(struct pair *p)
 {
@@ -126,14 +126,14 @@ static bool has_asked(const struct forward *f, const struct pair *p)
 }
 
 /* Whether a concurrent prefill leg must go on: the decode engine holds blocks
- * until its KV has come, or the prefill engine may keep KV after its reply. */
+ * until the KV has come, or the prefill engine may keep KV after its reply. */
 static bool goes_on(const struct pair *p)
 {
     return p->leg && p->protocol->leased &&
            (p->asked || (p->status > 0 && p->status < 300));
 }
 
-/* Frees the pair, or lets it release the KV that the prefill engine keeps. */
+/* Frees the pair, or lets it release the KV kept at the prefill engine. */
 static void leave(struct forward *f, struct pair *p)
 {
     f->pair = NULL;

@@ -1,4 +1,4 @@
-/* The reply of the prefill leg, and the memory of a pair. */
+/* The reply of the prefill leg; frees a pair. */
 #include <errno.h>
 #include <stdlib.h>
 

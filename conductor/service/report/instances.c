@@ -57,7 +57,7 @@ static double wait_s(const struct service *s, const struct pool_instance *in,
                : -1.0;
 }
 
-/* The gauge's value, in the order of the table. */
+/* Returns a gauge's value, in the order of the table. */
 static double value_of(const struct service *s, const struct pool_instance *in,
                        size_t gauge, int64_t now_us)
 {
@@ -68,7 +68,7 @@ static double value_of(const struct service *s, const struct pool_instance *in,
         pool_shown_health(in) == HEALTH_DRAINING,
         (double)in->n_waiting,
         (double)in->n_running,
-        gauge == 4 ? wait_s(s, in, now_us) : 0.0, /* the others are cheap */
+        gauge == 4 ? wait_s(s, in, now_us) : 0.0, /* only this one is costly */
         (double)in->n_decodes,
         (double)in->kv_used_tokens,
         (double)w->kv_pinned_blocks * block_tokens,

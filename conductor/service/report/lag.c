@@ -13,8 +13,8 @@ static void on_timer(evutil_socket_t, short, void *arg)
     int64_t now_us = clock_now_us(), late_us = now_us - models->lag_due_us;
 
     /* The loop belongs to no service, so its lag is counted with the removed
-     * services. A timer may fire early by the length of a turn: libevent counts
-     * from the begin of the turn. */
+     * services. A timer may fire early by a turn's length: libevent counts from
+     * the turn's begin. */
     histogram_observe(&models->past.metrics.loop_lag_s,
                       late_us > 0 ? (double)late_us / 1e6 : 0.0);
     models->lag_due_us = now_us + EACH_US;

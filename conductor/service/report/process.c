@@ -1,5 +1,5 @@
-/* Metrics of the process, named as Prometheus's client libraries do, and the
- * version. */
+/* Metrics of the process, with the names of Prometheus's client libraries, and
+ * the version. */
 #include <dirent.h>
 #include <event2/buffer.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "conductor/service/report/internal.h"
 
-/* Newer kernels give the number as the folder's size; else count its names. */
+/* Newer kernels give the number as the folder's size; else count the names. */
 static double open_files(void)
 {
     struct stat st;

@@ -1,7 +1,7 @@
 /*
  * The sections of /metrics, one after the other, each resumed where the last
- * piece ended. Between two pieces anything may come and go: services are found
- * by their numbers, which only rise, and instances by their slots.
+ * piece ended. Services and instances may come and go in between: services are
+ * found by their numbers, which only rise, instances by slot.
  */
 #include "conductor/service/report/report.h"
 
@@ -40,8 +40,8 @@ static const struct service *service_from(const struct models *models,
     return s;
 }
 
-/* Sums up all services. A removed service moves its counts to models->past:
- * then the sums begin anew, so that it counts exactly once. */
+/* Sums up all services. A service removed meanwhile has moved its counts to
+ * models->past: then the sums begin anew, so that each counts once. */
 static bool totals(struct models_report *r, struct evbuffer *out,
                    int64_t until_us)
 {
@@ -82,7 +82,7 @@ struct families {
                 int64_t now_us, struct evbuffer *out);
 };
 
-/* Writes the rest of a family. False: until_us came first. */
+/* Writes the rest of a family. Returns false if until_us came first. */
 static bool lines(struct models_report *r, const struct families *f,
                   struct evbuffer *out, int64_t until_us)
 {
@@ -167,7 +167,7 @@ static bool process(struct models_report *r, struct evbuffer *out, int64_t)
     return true;
 }
 
-/* Each writes its rest. False: until_us came first. */
+/* Each section writes its rest. Returns false if until_us came first. */
 static bool (*const sections[])(struct models_report *r, struct evbuffer *out,
                                 int64_t until_us) = {
     totals, tenants, instances, engines, stores, peers, process};

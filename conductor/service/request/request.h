@@ -284,8 +284,8 @@ void request_warm_fini(struct service *service);
 #define REPORTED_MAX_US ((uint64_t)COST_MODEL_MAX_US)
 #define REPORTED_MAX_BYTES (UINT64_C(1) << 50)
 
-/* prefill_done_ok(service, n_tokens, done): whether a worker's report about a
- * prefill of n_tokens tokens is plausible. */
+/* prefill_done_ok(service, n_tokens, done): returns whether a worker's report
+ * about a prefill of n_tokens tokens is plausible. */
 bool prefill_done_ok(const struct service *service, uint32_t n_tokens,
                      const struct msg_prefill_done *done);
 

@@ -59,7 +59,7 @@ void trace_context_write(const struct trace_context *c,
              c->sampled ? 1u : 0u);
 }
 
-/* Protobuf's JSON writes 64-bit numbers as text, and accepts both. */
+/* Protobuf's JSON writes 64-bit numbers as text; readers accept both. */
 static uint64_t count_of(const json_t *value)
 {
     if (json_is_string(value))

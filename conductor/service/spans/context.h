@@ -25,15 +25,15 @@ struct trace_context {
 };
 
 /* trace_context_parse(text, n, out): reads a traceparent of any version but ff;
- * of later versions only the members that 00 has. Returns whether it is valid;
- * if not, *out is untouched. */
+ * of later versions only the members of version 00. Returns whether it is
+ * valid; if not, *out is untouched. */
 bool trace_context_parse(const char *text, size_t n, struct trace_context *out);
 
 /* trace_context_write(c, out): writes a traceparent of version 00. */
 void trace_context_write(const struct trace_context *c,
                          char out[TRACEPARENT_BYTES]);
 
-/* Returns the number of spans that a receiver rejected, by partialSuccess in
+/* Returns the number of spans rejected by a receiver, from partialSuccess in
  * its 200 answer of n bytes, and copies its message to why[256]. 0 = none, or
  * not told. */
 uint64_t otlp_rejected(const char *text, size_t n, char why[256]);

@@ -24,7 +24,7 @@
 #include "conductor/service/spans/context.h"
 
 #define EACH_US 1000000                  /* between batches */
-#define BATCH_BYTES (EXPORTER_BYTES / 8) /* that triggers a batch at once */
+#define BATCH_BYTES (EXPORTER_BYTES / 8) /* of spans start a batch at once */
 #define ANSWER_US 10000000               /* limit of an answer */
 #define BODY_BYTES (EXPORTER_BYTES + 4096)
 #define REPLY_BYTES 65536
@@ -42,7 +42,7 @@ struct exporter {
     struct event *timer;
     struct text_buf spans;     /* not yet in a batch */
     struct text_buf body;      /* the batch being sent */
-    struct text_buf reply;     /* of the receiver, so far */
+    struct text_buf reply;     /* from the receiver, so far */
     uint64_t n_spans, n_body;  /* spans in `spans`, in `body` */
     struct exchange *exchange; /* NULL = the batch waits */
     int status;                /* of the answer; 0 = none yet */
@@ -143,7 +143,7 @@ bool exporter_is_open(const struct exporter *x)
     return x->upstream;
 }
 
-/* Logs the first of several failures. */
+/* Logs the first failure of a series. */
 static void complain(struct exporter *x, const char *what, const char *why)
 {
     if (!x->complained)
@@ -166,13 +166,13 @@ static void end_batch(struct exporter *x)
         wait_for(x, x->spans.len >= BATCH_BYTES ? 0 : EACH_US);
 }
 
-/* Adds or takes up to a half, so that clients do not retry in step. */
+/* Adds or subtracts up to a half, so that clients do not retry in step. */
 static int64_t jitter_us(int64_t us)
 {
     return us / 2 + (int64_t)(entropy_u64() % (uint64_t)us);
 }
 
-/* Repeats a batch after a fault that may pass. */
+/* Repeats a batch after a fault that may be temporary. */
 static void try_again(struct exporter *x, const char *what, const char *why)
 {
     int64_t now_us = clock_now_us();
@@ -201,7 +201,7 @@ static void on_answer(void *arg, const struct http_head *head)
         after ? otlp_retry_after_us(after->at, after->n, GIVES_UP_US) : 0;
 }
 
-/* Handles a 2xx answer, which may reject some spans. */
+/* Handles a 2xx answer, in which some spans may be rejected. */
 static void taken(struct exporter *x)
 {
     char why[256];
@@ -241,7 +241,7 @@ static void on_ended(void *arg)
     }
 }
 
-/* Ends an answer that is too long or does not end: its status is enough. */
+/* Ends an answer that is too long or endless: its status is enough. */
 static void cut(struct exporter *x)
 {
     upstream_cancel(x->exchange);

@@ -20,7 +20,7 @@ struct exporter;
 struct exporter_counts {
     uint64_t sent;     /* spans that the receiver accepted */
     uint64_t dropped;  /* spans without room, or without receiver */
-    uint64_t rejected; /* spans that the receiver rejected */
+    uint64_t rejected; /* spans that the receiver refused */
 };
 
 /* exporter_new(base, dns): creates an exporter without a receiver. Borrows
@@ -28,16 +28,16 @@ struct exporter_counts {
 [[nodiscard]] struct exporter *exporter_new(struct event_base *base,
                                             struct dns *dns);
 
-/* exporter_take(x, endpoint): sends spans to this endpoint from now on; it has
- * passed option_check_otlp(); "" = no receiver. If it changes, unsent spans are
- * dropped. Returns 0, or -ENOMEM: there is no receiver. */
+/* exporter_take(x, endpoint): sends later spans to this endpoint, already
+ * checked by option_check_otlp(); "" = no receiver. If it changes, unsent spans
+ * are dropped. Returns 0, or -ENOMEM: there is no receiver. */
 [[nodiscard]] int exporter_take(struct exporter *x, const char *endpoint);
 
-/* Whether there is a receiver. */
+/* Returns whether a receiver is set. */
 bool exporter_is_open(const struct exporter *x);
 
-/* exporter_add(x, spans, n, count): queues `count` spans: n bytes of JSON
- * objects with commas between them, copied. */
+/* exporter_add(x, spans, n, count): queues `count` spans, given as n bytes of
+ * JSON objects with commas between; copied. */
 void exporter_add(struct exporter *x, const char *spans, size_t n,
                   uint64_t count);
 
@@ -47,7 +47,7 @@ bool exporter_flush(struct exporter *x);
 
 struct exporter_counts exporter_counts(const struct exporter *x);
 
-/* Returns the bytes not sent yet, with the batch being sent. */
+/* Returns the bytes not sent yet, including the batch being sent. */
 size_t exporter_waiting(const struct exporter *x);
 
 /* exporter_free(x): drops unsent spans. NULL is a no-op. */

@@ -1,5 +1,5 @@
-/* See spans.h. Attributes have the names of OpenTelemetry's semantic
- * conventions for generative AI and HTTP where these exist. */
+/* See spans.h. Attributes are named as in OpenTelemetry's semantic conventions
+ * for generative AI and HTTP where these exist. */
 #include "conductor/service/spans/spans.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 #include "conductor/service/models.h"
 #include "conductor/service/spans/exporter.h"
 
-#define SPANS_BYTES 16384 /* of an attempt, or of the rest of a request */
+#define SPANS_BYTES 16384 /* of an attempt, or of a request's other spans */
 
 enum kind { KIND_INTERNAL = 1, KIND_SERVER = 2, KIND_CLIENT = 3 };
 
@@ -36,8 +36,8 @@ static bool is_on(const struct service_request *r)
     return *r->spans.at.trace;
 }
 
-/* Whether a trace that begins here is sampled: by its id, as other samplers do.
- */
+/* Whether a trace that begins here is sampled: decided by its id, as in other
+ * samplers. */
 static bool is_chosen(const struct trace_context *c, double ratio)
 {
     uint64_t low = 0;
@@ -130,8 +130,7 @@ static void begin(struct writer *w, const char *name, enum kind kind,
     text_buf_json_str(&w->out, name);
 }
 
-/* Raises an end before the begin: their clocks were read on different threads.
- */
+/* Raises an end that is before the begin: threads read their own clocks. */
 static void times(struct writer *w, int64_t from_us, int64_t to_us)
 {
     int64_t epoch_us = w->request->spans.epoch_us;
@@ -168,7 +167,7 @@ static void put_int(struct writer *w, const char *key, int64_t value)
     text_buf_printf(&w->out, "{\"intValue\":\"%" PRId64 "\"}}", value);
 }
 
-/* us <= 0 = unknown: nothing is written. */
+/* Writes nothing for us <= 0, which means unknown. */
 static void put_s(struct writer *w, const char *key, int64_t us)
 {
     if (us <= 0)
@@ -177,7 +176,7 @@ static void put_s(struct writer *w, const char *key, int64_t us)
     text_buf_printf(&w->out, "{\"doubleValue\":%.6f}}", (double)us / 1e6);
 }
 
-/* error: a message, or NULL = no error. */
+/* error: a message; NULL = no error. */
 static void end(struct writer *w, const char *error)
 {
     text_buf_puts(&w->out, "]");
@@ -189,7 +188,7 @@ static void end(struct writer *w, const char *error)
     text_buf_puts(&w->out, "}");
 }
 
-/* Writes a child of the attempt with one attribute, or none. */
+/* Writes a child of the attempt with at most one attribute. */
 static void put_part(struct writer *w, const char *name, int64_t from_us,
                      int64_t to_us, const char *key, const char *value)
 {
@@ -240,7 +239,7 @@ static void put_parts(struct writer *w, int64_t now_us)
                  NULL);
 }
 
-/* error: why it failed, or NULL = it did not. */
+/* error: why the attempt failed; NULL = it did not. */
 static void put_attempt(struct writer *w, const char *error)
 {
     const struct service_request *r = w->request;

@@ -1,6 +1,6 @@
 /*
- * The spans of a request, written when an attempt or the request ends. There
- * are none without a receiver, or if the client's trace is not sampled.
+ * The spans of a request, written when an attempt or the request ends. No spans
+ * are written without a receiver, or if the client's trace is not sampled.
  *
  *   <operation> <model>                from its arrival to its end
  *     decision                         until instances are chosen, or the end
@@ -45,8 +45,7 @@ void spans_failed(struct service_request *request, const char *why);
  * decision. */
 void spans_again(struct service_request *request);
 
-/* spans_ended(request, end): ends the request's span, and the open one below.
- */
+/* spans_ended(request, end): ends the request's span, and its open child. */
 void spans_ended(struct service_request *request,
                  const struct request_outcome *end);
 
@@ -54,8 +53,8 @@ void spans_ended(struct service_request *request,
 void spans_traceparent(const struct service_request *request,
                        char out[TRACEPARENT_BYTES]);
 
-/* Whether the trace begins here: the client sent no valid traceparent, and its
- * tracestate must not be passed on. */
+/* Returns whether the trace begins here: the client sent no valid traceparent,
+ * so its tracestate must not be passed on. */
 bool spans_is_new(const struct service_request *request);
 
 #endif

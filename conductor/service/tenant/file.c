@@ -43,7 +43,7 @@ static bool has_key(const struct tenants *t, const uint8_t digest[DIGEST_BYTES])
     return false;
 }
 
-/* Shows only the start of a bad digest: it may be a key. */
+/* Shows only the start of a bad digest, which may be a key. */
 static void refuse_digest(struct fields *f, const char *path, size_t i,
                           const json_t *value)
 {
@@ -134,7 +134,7 @@ static void read_tenant(struct fields *f, const struct fields_object *o,
         return;
     check_name(f, o, t);
     read_keys(f, o, t);
-    /* All keys of a name are one tenant. */
+    /* All keys with one name belong to one tenant. */
     if (secret_digest(one->name, strlen(one->name), digest))
         fields_refuse(f, o->path, "name", "SHA-256 failed");
     one->number = tenant_number(digest);

@@ -1,4 +1,4 @@
-/* Shared by the files of this folder. */
+/* Tenants, shared by the files of this folder. */
 #ifndef CONDUCTOR_SERVICE_TENANT_INTERNAL_H
 #define CONDUCTOR_SERVICE_TENANT_INTERNAL_H
 
@@ -20,12 +20,12 @@ struct tenant {
     int64_t slo_ttft_us, slo_tbt_us; /* default SLOs; 0 = none */
     struct limit asks, tokens;       /* limits per minute */
     uint32_t max_open;      /* most requests in flight; 0 = unlimited */
-    struct joint_key joint; /* the same limits, if conductors share them */
+    struct joint_key joint; /* the same limits, if shared by conductors */
     uint64_t n_limited;     /* requests refused by a limit */
     uint64_t requests[METRICS_OUTCOMES], tokens_sent;
     /* Set by tenants_weigh(): */
     uint64_t waiting;
-    double standing; /* lowest of all models; below 0 = not active */
+    double standing; /* lowest over all models; below 0 = not active */
 };
 
 struct tenant_key {
@@ -33,7 +33,7 @@ struct tenant_key {
     uint32_t tenant; /* index in `all` */
 };
 
-/* Requests in flight of a tenant, listed in the file or not. */
+/* Number of requests in flight of a tenant, in the file or not. */
 struct tenant_open {
     uint64_t number;
     uint32_t n;
@@ -43,7 +43,7 @@ struct tenants {
     char path[CONFIG_STRING_MAX];     /* "" = every key is a tenant */
     struct tenant all[NAMES_MAX + 1]; /* (n + 1), all[0] = unlisted keys */
     size_t n;
-    bool joint; /* limits count all conductors together */
+    bool joint; /* limits count the requests of all conductors */
     void *open; /* struct tenant_open by number (tsearch()); kept by reloads */
     struct tenant_key *keys; /* (n_keys) */
     size_t n_keys;

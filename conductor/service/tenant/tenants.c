@@ -88,7 +88,7 @@ static void add(struct tenant *into, const struct tenant *from)
     into->tokens.at_us = from->tokens.at_us;
 }
 
-/* Carries over what a tenant has used of its joint limits. */
+/* Carries over the use of a tenant's joint limits. */
 static void move_joint(const struct tenants *t, struct tenant *one)
 {
     size_t place = place_of(t, one->number);
@@ -175,7 +175,7 @@ static uint32_t room_of(const struct tenants *t, const struct tenant *one)
                                   : 0;
 }
 
-/* Returns the limit that one more request would exceed. */
+/* Returns which limit one more request would exceed. */
 static enum tenant_refusal limit_of(const struct tenant *one, bool joint,
                                     uint32_t room, enum tenant_step step,
                                     int64_t now_us, int64_t *retry_us)

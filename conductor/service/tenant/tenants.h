@@ -1,9 +1,8 @@
 /*
  * Tenants: finds the tenant of a request's API key, by tenants_file if there is
- * one, and counts its requests and tokens. Keys themselves are not kept, only a
- * number taken from the key's SHA-256. Without a file every key is a tenant of
- * weight 1. With one, unlisted keys are one tenant together, as anybody can
- * make some up.
+ * one, and counts its requests and tokens. Keys are not kept, only a number
+ * taken from a key's SHA-256. Without a file every key is a tenant of weight 1.
+ * With a file, all unlisted keys are one tenant, since anybody can invent keys.
  */
 #ifndef CONDUCTOR_SERVICE_TENANT_TENANTS_H
 #define CONDUCTOR_SERVICE_TENANT_TENANTS_H
@@ -34,8 +33,8 @@ void tenants_free(struct tenants *t);
  * tenant, even if one reload removes it and a later one brings it back. */
 void tenants_take(struct tenants *t, struct tenants *next);
 
-/* tenants_share(t): from now on limits count the requests and tokens of all
- * conductors, which the caller enters by tenants_joint(). */
+/* tenants_share(t): makes limits count the requests and tokens of all
+ * conductors, which the caller enters with tenants_joint(). */
 void tenants_share(struct tenants *t);
 
 /* tenants_joint(t, i): returns the joint limits of the file's i-th tenant,
@@ -46,9 +45,9 @@ struct joint_key *tenants_joint(struct tenants *t, size_t i);
 size_t tenants_size(const struct tenants *t);
 
 /*
- * Whether a request with this key (n bytes) is allowed, where keys are
+ * Returns whether a request with this key (n bytes) is allowed, where keys are
  * required.
- *   step      which limits are checked
+ *   step      decides which limits are checked
  *   terms     written, unless the key is unknown
  *   retry_us  us until the next try, if a limit refuses
  * Cost: SHA-256 of the key.
@@ -59,32 +58,32 @@ enum tenant_refusal tenants_enter(struct tenants *t, const char *key, size_t n,
                                   int64_t *retry_us);
 
 /* tenants_began(t, tenant): counts a request as in flight until
- * tenants_count(); not if memory runs out. O(log tenants with requests). */
+ * tenants_count(); no-op if memory runs out. O(log tenants with requests). */
 void tenants_began(struct tenants *t, uint64_t tenant);
 
-/* tenants_spent(t, tenant, tokens, now_us): charges a prompt's and its answer's
- * tokens to the tenant's limit. */
+/* tenants_spent(t, tenant, tokens, now_us): charges the tokens of a prompt and
+ * its answer to the tenant's limit. */
 void tenants_spent(struct tenants *t, uint64_t tenant, uint64_t tokens,
                    int64_t now_us);
 
 /* Writes tenant, weight and priority of a request.
  *   key       (n), borrowed; n 0 = no key
- *   priority  the client's; ignored if the tenant is that of all unlisted keys
+ *   priority  the client's; ignored for the tenant of unlisted keys
  * Cost: SHA-256 of the key. */
 void tenants_find(const struct tenants *t, const char *key, size_t n,
                   int32_t priority, struct dispatch_request *request);
 
-/* tenants_name(t, tenant): returns its name in the file, or "other". Valid
- * until the next reload. */
+/* tenants_name(t, tenant): returns the tenant's name in the file, or "other".
+ * Valid until the next reload. */
 const char *tenants_name(const struct tenants *t, uint64_t tenant);
 
-/* tenants_count(t, tenant, outcome): counts the end of a request of
+/* tenants_count(t, tenant, outcome): counts the end of a request counted by
  * tenants_began(). */
 void tenants_count(struct tenants *t, uint64_t tenant,
                    enum metrics_outcome outcome);
 
 /* tenants_sent(t, tenant, tokens): counts the prompt tokens that an instance
- * was given to compute. */
+ * got to compute. */
 void tenants_sent(struct tenants *t, uint64_t tenant, uint64_t tokens);
 
 /* tenants_weigh(t, d, now_us): enters one model's waiting requests and

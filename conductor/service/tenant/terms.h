@@ -10,10 +10,10 @@ struct tenant_terms {
     uint32_t room;    /* further requests that may begin now */
     const char *name; /* of the tenant, until the next reload; "" = no key */
     int64_t slo_ttft_us, slo_tbt_us; /* default SLOs; 0 = none */
-    double limit; /* if refused: the exceeded limit, in its own unit */
+    double limit; /* if refused: the exceeded limit, in its unit */
 };
 
-/* Progress of a request when it is checked. */
+/* The stage of a request at the check. */
 enum tenant_step {
     TENANT_LOOKS,  /* not an inference request: no limits */
     TENANT_BEGINS, /* head received: all limits */

@@ -3,7 +3,7 @@
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/ticket/ticket.h"
 
-/* A tenant may have this many times the tickets that are free: one tenant alone
+/* A tenant may have this many times the number of free tickets: a single tenant
  * gets 4/5 of all, each of two 4/9. */
 #define SHARE_OF_FREE 4u
 
@@ -14,7 +14,7 @@ void tickets_init(struct tickets *t)
 }
 
 /* Returns the count of a tenant. Tenants with the same hash share one count;
- * the seed keeps a tenant from choosing which. */
+ * because of the seed, a tenant cannot choose which. */
 static uint32_t *count_of(struct tickets *t, uint64_t tenant)
 {
     uint64_t h = (tenant ^ t->seed) * 0x9e3779b97f4a7c15u;

@@ -1,6 +1,6 @@
 /*
  * Calls of the front for other gateways, beside service.h: decides where a
- * gateway shall send its request.
+ * gateway sends its request.
  *
  *   service_submit, its forward->ticket set
  *     -> scheduled: service_ticket_take() in there ends the front's part
@@ -18,7 +18,7 @@
 /* An instance of a ticket. Borrowed for the callback only. */
 struct service_place {
     const char *name;                    /* NULL = none takes part */
-    const char *url;                     /* as it was configured */
+    const char *url;                     /* as configured */
     char address[SERVICE_ADDRESS_BYTES]; /* host:port to connect to */
     int dp_rank; /* data-parallel rank of its server; -1 = none */
 };
@@ -27,14 +27,14 @@ struct service_place {
 
 /* The gateway's instructions for a pair of engines. */
 struct service_legs {
-    const char *connector; /* NULL = one engine does both */
-    bool at_once; /* both legs are sent at once; else the decode leg after the
-                     answer to the prefill leg */
+    const char *connector; /* NULL = one engine computes all */
+    bool at_once; /* both legs are sent at once; else the decode leg follows the
+                     prefill leg's answer */
     /* Members to replace in a leg's body, as a JSON object; "" = the client's
-     * body unchanged, or with the members of the prefill leg's answer. */
+     * body unchanged, or with members from the prefill leg's answer. */
     char prefill[SERVICE_LEG_BYTES], decode[SERVICE_LEG_BYTES];
-    bool passes_on; /* put kv_transfer_params of that answer into the decode leg
-                     */
+    bool passes_on; /* put the answer's kv_transfer_params into the decode
+                       leg */
 };
 
 /* A decision that another gateway carries out. */
@@ -48,15 +48,15 @@ struct service_ticket {
     const char *known_by; /* as "tokens", "hashes" or "bytes" */
     bool predicts;        /* the times below are times */
     int64_t ttft_us, queue_us, prefill_us, tbt_us;
-    int64_t expires_us; /* from now; without a report by then it ends */
+    int64_t expires_us; /* from now; the ticket ends without a report by then */
     const char *costs;  /* source of the times: "file", "learned", .. */
 };
 
 /*
- * Takes over a request with a ticket; call it in the callback `scheduled`. The
- * service owns the request from then on, and calls none of its callbacks. Until
- * models_report_ticket() or a time-out ends it, it occupies the instances in
- * the ticket.
+ * Takes over a request with a ticket; call it in the callback `scheduled`. From
+ * then on the service owns the request, and calls none of its callbacks. It
+ * occupies the ticket's instances until models_report_ticket() or a time-out
+ * ends it.
  */
 void service_ticket_take(struct service_request *request,
                          struct service_ticket *out);
@@ -64,13 +64,13 @@ void service_ticket_take(struct service_request *request,
 enum service_ticket_state {
     SERVICE_TICKET_FIRST_TOKEN, /* the answer has begun */
     SERVICE_TICKET_DONE,        /* it ended well */
-    SERVICE_TICKET_FAILED,      /* there will be no answer */
+    SERVICE_TICKET_FAILED,      /* no answer will come */
 };
 
 /* A gateway's report about a ticket. */
 struct service_ticket_report {
     enum service_ticket_state state;
-    int64_t ttft_us;       /* of the answer, from the ticket on; -1 = unknown */
+    int64_t ttft_us;       /* from ticket to first token; -1 = unknown */
     int64_t output_tokens; /* so far; -1 = unknown */
     /* By the engine's usage; -1 = unknown. */
     int64_t prompt_tokens, cached_tokens;
@@ -81,17 +81,17 @@ struct service_ticket_report {
 models_report_ticket(const struct models *models, const char *id,
                      const struct service_ticket_report *report);
 
-/* A question about a prompt. All borrowed. */
+/* A question about the cached blocks of a prompt. All borrowed. */
 struct service_question {
     const uint32_t *tokens; /* (n) */
     const uint64_t *hashes; /* (n): an engine's hashes of the prompt's blocks;
-                               NULL = by tokens */
+                               NULL = use tokens */
     size_t n;
     const char *adapter, *salt; /* for tokens; "" = none */
 };
 
-/* The tokens of a prompt's leading whole blocks that an instance holds: on its
- * device; there or in host memory; anywhere. */
+/* Tokens of a prompt's leading whole blocks that an instance holds: on its
+ * device; on device or in host memory; in any tier. */
 struct service_holding {
     const char *name; /* borrowed until the loop's next turn */
     int rank;
@@ -111,7 +111,7 @@ struct service_holdings {
                                     struct service_holdings *out);
 void service_holdings_fini(struct service_holdings *holdings);
 
-/* An instance with its sources of KV events. Borrowed for the call. */
+/* An instance and its sources of KV events. Borrowed for the call. */
 struct service_listener {
     const char *name, *endpoint, *replay, *state, *kind;
     int rank;

@@ -6,8 +6,8 @@
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/ticket/ticket.h"
 
-/* Returns the block key of an engine's hash; 0 = not published. Looks at the
- * engine in slot *first first, and sets *first to the slot that knew it. */
+/* Returns the block key of an engine's hash; 0 = not published. Tries slot
+ * *first first, and sets *first to the slot where it was found. */
 static uint64_t key_of(const struct service *s, uint64_t hash, uint32_t *first)
 {
     uint32_t n = pool_slots(s->pool);
@@ -36,7 +36,7 @@ void hashes_keys(const struct service *s, const uint64_t *hashes, size_t n,
 
     while (i < n && (keys[i] = key_of(s, hashes[i], &first)))
         i++;
-    /* No instance has a block behind one that no engine has published. */
+    /* No instance has a block behind a hash that no engine has published. */
     for (; i < n; i++)
         keys[i] = block_key_with(seed, hashes[i], seed);
 }
@@ -63,7 +63,7 @@ static uint64_t *keys_of(const struct service *s,
     return keys;
 }
 
-/* Returns the number of leading blocks in one of these tiers. */
+/* Returns the number of leading blocks held in one of these tiers. */
 static uint32_t leading(const struct prefix_match *m, uint32_t slot,
                         unsigned tiers)
 {

@@ -14,8 +14,8 @@ static void copy_body(const struct text_buf *from, char to[SERVICE_LEG_BYTES])
     to[from->len] = '\0';
 }
 
-/* The meeting point of both engines, and an empty body: every body gets the
- * same members. */
+/* Uses the pair's bootstrap address and an empty body: the members are the same
+ * for every body. */
 static struct pair_ask ask_of(const struct engine *prefill,
                               const struct pair_protocol *protocol)
 {

@@ -1,4 +1,4 @@
-/* Requests that other gateways send. */
+/* Serves requests that other gateways send. */
 #include "conductor/service/ticket/ticket.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
 
-/* The callbacks of a ticket: nobody waits for them. */
+/* The callbacks of a ticket do nothing: no client is connected. */
 static void on_done(void *arg, const struct service_result *result)
 {
     (void)arg;
@@ -30,7 +30,7 @@ static const struct service_reply_ops silent_ops = {
     .failed = on_failed,
 };
 
-/* Moves it to the end of the list, which is sorted by the last report. */
+/* Moves a request to the end of the list, sorted by the last report. */
 static void note_heard(struct service_request *request)
 {
     struct request_list *open = &request->service->tickets.open;
@@ -99,12 +99,12 @@ void service_ticket_take(struct service_request *request,
     f->ticket = entropy_u64() | 1;
     request->ops = &silent_ops;
     request->arg = NULL;
-    /* All of it was borrowed from the front. */
+    /* All of these were borrowed from the front. */
     f->what.method = f->what.path = f->what.headers = "";
     f->what.authorization = f->what.cache_salt = "";
     f->what.body = f->what.tokenize = NULL;
     f->what.n = f->what.n_tokenize = 0;
-    request->output.n_tokens = 1; /* no retry: that is up to the gateway */
+    request->output.n_tokens = 1; /* no retry: the gateway decides on that */
     TAILQ_INSERT_TAIL(&s->tickets.open, request, entry);
     s->metrics.tickets++;
     describe(request, out);
@@ -123,7 +123,7 @@ static int ticket_send(struct service_request *request)
     if (f->shares)
         f->shares->n_tickets++;
     f->engine->count.sent++;
-    f->engine->count.excused++; /* its gateway may never send it */
+    f->engine->count.excused++; /* the gateway may never send it */
     forward_sent(request);
     return 0;
 }
@@ -140,7 +140,7 @@ static bool ticket_lost_with(struct service_request *request,
     return request->forward->engine == e || request->forward->shares == e;
 }
 
-/* A ticket has no exchange: only its time-out ends one without reports. */
+/* A ticket has no exchange: without reports only its time-out ends it. */
 const struct instance_ops ticket_ops = {
     .take = forward_take,
     .tokenize = tokenize_begin,
@@ -236,7 +236,7 @@ int models_report_ticket(const struct models *models, const char *id,
         return 0;
     }
     if (request->state != REQUEST_DECODING) {
-        /* A report of the end alone shows no first token. */
+        /* A report of the end alone does not tell when the first token came. */
         if (report->state == SERVICE_TICKET_DONE && report->ttft_us < 0)
             request->forward->what.stream = false;
         first_token(request, report);

@@ -13,16 +13,16 @@
 #include "conductor/service/internal.h"
 #include "conductor/service/ticket/gateway.h"
 
-/* count.c: tickets_init(t): without open tickets. */
+/* count.c: tickets_init(t): sets up without open tickets. */
 void tickets_init(struct tickets *t);
 
 /* Counts one more ticket of the tenant. Returns whether there was room. */
 [[nodiscard]] bool tickets_enter(struct service *s, uint64_t tenant);
 
-/* count.c: as instance_ops.free; the ticket counts no more. */
+/* count.c: does instance_ops.free; the ticket no longer counts. */
 void ticket_free(struct service_request *request);
 
-/* count.c: ticket_let_go(f): counts the ticket at its engines no longer. No-op
+/* count.c: ticket_let_go(f): stops counting the ticket at its engines. No-op
  * without a ticket. */
 struct forward;
 void ticket_let_go(struct forward *f);
@@ -31,13 +31,13 @@ void ticket_let_go(struct forward *f);
 void ticket_legs(const struct service_request *request,
                  struct service_legs *out);
 
-/* holdings.c: writes the block keys of a prompt's n hashes, as an engine names
- * its blocks. A hash that no engine has published gets a key without a match,
- * as do all behind it. */
+/* holdings.c: writes the block keys of a prompt's n hashes, which are an
+ * engine's names of its blocks. A hash that no engine has published gets a key
+ * without a match, as do all later ones. */
 void hashes_keys(const struct service *s, const uint64_t *hashes, size_t n,
                  uint64_t seed, uint64_t *keys);
 
-/* tickets_tick(s): ends tickets without a report for too long. */
+/* tickets_tick(s): ends tickets that had no report for too long. */
 void tickets_tick(struct service *s);
 
 #endif

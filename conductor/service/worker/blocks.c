@@ -1,7 +1,7 @@
 /*
  * Frames about blocks: stored, removed, inventories. A turn of the loop takes
- * TURN_BLOCKS of all workers together. When these are used up, workers wait in
- * a line and are served in parts, so that none holds up another, or the loop.
+ * TURN_BLOCKS from all workers together. Then workers wait in a line and are
+ * served in parts, so that none delays another, or the loop.
  *
  * Invariant: a worker is in the line exactly while its link is paused by
  * FRAME_AGAIN; then blocks.next is pending.
@@ -11,11 +11,11 @@
 #include "base/event_loop.h"
 #include "conductor/service/internal.h"
 
-/* Most blocks per call of the index, and per worker of the line before the next
+/* Most blocks per call of the index, and most of one worker before the next
  * worker's turn. */
 #define PART_BLOCKS 256u
-/* A turn's blocks take about 100 us. The search for room in a full index counts
- * as blocks, too. */
+/* The blocks of a turn take about 100 us. Searching a full index for room
+ * counts as blocks, too. */
 #define TURN_BLOCKS 1024u
 /* The fixed cost of a frame, in blocks. */
 #define FRAME_BLOCKS 4u
@@ -86,7 +86,7 @@ void blocks_left(struct service *s, struct worker *w)
     w->waits = false;
 }
 
-/* The keys of a frame, stored or removed. */
+/* The keys of a frame of stored or removed blocks. */
 struct report {
     enum block_tier tier;
     uint64_t parent; /* of the first key, if stored */
@@ -138,8 +138,8 @@ static int take_report(struct service *s, struct worker *w, uint32_t slot,
 }
 
 /* Maps blocks of the shared store to the store's own slot and tier in the
- * index. False: the worker uses another store than the index knows; ignore
- * them. */
+ * index. Returns false if the worker uses another store than the index has;
+ * ignore its blocks. */
 static bool is_for(const struct service *s, const struct worker *w,
                    uint8_t *tier, uint32_t *slot)
 {

@@ -239,7 +239,7 @@ int copies_change(struct service *s, const uint64_t *keys, uint32_t n_keys,
         const struct replication_action *a = &r.orders[i];
 
         if (a->kind == REPLICATION_COPY && !send_copy(s, a))
-            continue; /* it is busy with another copy, or cannot copy */
+            continue; /* busy with another copy, or cannot copy */
         if (a->kind == REPLICATION_DROP)
             send_drop(s, a);
         bad |= write_order(s, a, comma, out);

@@ -1,6 +1,6 @@
-/* Upkeep of the index: touches its memory at the start, sweeps the entries of
- * lost workers, and asks workers for their inventory when the index has room
- * again for blocks that it had to leave out. */
+/* Maintains the index: touches its memory at the start, sweeps the entries of
+ * lost workers, and asks workers for their inventory once the index has room
+ * for blocks it had no room for. */
 #include <errno.h>
 
 #include "base/clock.h"
@@ -9,19 +9,19 @@
 
 /* Pages per slice: 50 to 100 us. */
 #define SWEEP_PAGES 4096u
-/* The pause after a slice, in times of its duration, so that sweeping takes a
- * tenth of the loop; and its least value. */
+/* The pause after a slice, as a multiple of its duration: sweeping takes a
+ * tenth of the loop. Also the least pause. */
 #define SWEEP_PAUSES 9
 #define SWEEP_PAUSE_MIN_US 1000
 
-/* A worker that was asked is asked again after a pause, which doubles while
- * blocks stay without room. */
+/* Pause before the same worker is asked again; it doubles while blocks stay
+ * without room. */
 #define ASK_PAUSE_MIN_US 5000000
 #define ASK_PAUSE_MAX_US 640000000
 /* Time limit of an inventory, once it has begun. */
 #define INVENTORY_US 10000000
-/* Next worker is asked after this, so that a silent worker or a long inventory
- * does not hold up the others. */
+/* The next worker is asked after this time, so that a silent worker or a long
+ * inventory does not delay the others. */
 #define TURN_US 1000000
 
 /* Touches or sweeps a slice, and schedules the next one while there is more. */
@@ -44,7 +44,7 @@ void index_on_sweep(evutil_socket_t, short, void *arg)
     sweep(arg);
 }
 
-/* Ends a worker's inventory. healed: all its blocks are indexed now. */
+/* Ends a worker's inventory. healed: now all its blocks are indexed. */
 static void asked_ended(struct service *s, struct worker *w, bool healed)
 {
     s->native.healing.next_us = 0;
@@ -132,7 +132,7 @@ int index_inventory_mark(struct service *service, struct worker *worker,
         return 0;
     if (!m.ends) {
         if (worker->ask.began)
-            return 0; /* or a worker could extend its time for ever */
+            return 0; /* else a worker could extend its time for ever */
         prefix_index_told_again(service->index, slot);
         worker->ask.began = true;
         worker->ask.until_us = clock_now_us() + INVENTORY_US;

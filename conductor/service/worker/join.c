@@ -11,8 +11,8 @@
 /* Capabilities of a worker that can switch roles. */
 #define CAPS_SWITCH (PROTO_CAP_ROLE | PROTO_CAP_PUSH)
 
-/* Names go into logs, headers and metrics: printable, without blanks, as
- * conductor-worker's --name demands. */
+/* Names appear in logs, headers and metrics: printable, without blanks, as
+ * conductor-worker's --name requires. */
 static bool name_ok(const char *name)
 {
     for (const char *c = name; *c; c++)
@@ -43,7 +43,7 @@ static int check_name(const struct service *s, const char *name,
     return 0;
 }
 
-/* Returns 0, or a PROTO_E_ code with a text: why the worker cannot join. */
+/* Returns 0, or a PROTO_E_ code with a text why the worker cannot join. */
 static int check_hello(const struct service *s, const struct msg_hello *m,
                        char text[MSG_TEXT_MAX])
 {
@@ -96,8 +96,8 @@ static bool is_this_machine(const char *host)
            strcmp(host, "localhost") == 0;
 }
 
-/* Whether the registered workers and this one, at `host`, can reach each other.
- */
+/* Whether the registered workers and this one, at `host`, can connect to each
+ * other. */
 static int check_host(const struct service *s, const char *host,
                       char text[MSG_TEXT_MAX])
 {

@@ -36,7 +36,7 @@ static uint64_t count(const struct notes *notes)
     return notes->n < NOTES_MAX ? notes->n : NOTES_MAX;
 }
 
-/* Whether a note is a completed copy to `instance` of blocks of this prompt. */
+/* Whether a note is of a completed copy to `instance` of this prompt. */
 static bool is_of(const struct note *note, uint32_t instance,
                   const uint64_t *keys, size_t n)
 {

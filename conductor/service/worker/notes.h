@@ -14,7 +14,7 @@ struct evbuffer;
 
 #define NOTES_MAX 64u
 
-/* An order, as operators see it. */
+/* An order as shown to operators. */
 struct note {
     struct replication_action action; /* without its keys */
     char from[POOL_NAME_BYTES], to[POOL_NAME_BYTES];
@@ -32,16 +32,16 @@ struct notes {
 uint64_t notes_take(struct notes *notes, const struct replication_action *a,
                     const char *from, const char *to, int64_t now_us);
 
-/* Notes the end of a copy with the number of blocks that came. No-op if its
- * note was replaced. */
+/* Notes the end of a copy and the number of blocks copied. No-op if its note
+ * was replaced. */
 void notes_ended(struct notes *notes, uint64_t number, uint32_t blocks);
 
-/* The copies that brought an instance blocks which a request reuses there. */
+/* The copies that gave an instance blocks which a request reuses there. */
 struct note_why {
     char from[POOL_NAME_BYTES];       /* sender of the last copy; "" = none */
     uint32_t first_block, end_block;  /* of the prompt, copied */
     int64_t age_us;                   /* since the order of the last copy */
-    struct replication_reason reason; /* of that order */
+    struct replication_reason reason; /* of the last copy */
 };
 
 /* Looks up completed copies to an instance among the leading blocks keys[0 ..

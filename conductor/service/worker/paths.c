@@ -53,7 +53,7 @@ int paths_frame(struct service *s, struct worker *w, const uint8_t *payload,
             return -EPROTO;
         if (from == POOL_NO_INSTANCE || from == w->id ||
             is_named(paths, n, from))
-            continue; /* it has left, is another conductor's, or a duplicate */
+            continue; /* it has left, is unknown here, or a duplicate */
         paths[n] = (struct pool_path){from, (double)path->bytes_per_s};
         snprintf(w->path_names[n++], MSG_NAME_MAX, "%s",
                  is_word(path->transport) ? path->transport : "other");

@@ -1,4 +1,4 @@
-/* Requests that native workers serve: see struct instance_ops. */
+/* Serves requests with native workers: see struct instance_ops. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,13 +47,13 @@ static void serve_abort(struct service_request *request)
 
     request_unsend(request);
     if (p)
-        request_flush_unsent(p); /* requests behind it may go now */
+        request_flush_unsent(p); /* lets requests behind it go now */
     request_send_cancel(s, a->prefill, a->id);
     if (a->decode != a->prefill)
         request_send_cancel(s, a->decode, a->id);
 }
 
-/* Returns the worker that must make progress now. */
+/* Returns the worker whose progress the request now depends on. */
 static uint32_t expected_of(const struct service_request *request)
 {
     bool at_prefill =
@@ -83,8 +83,8 @@ static void serve_fail_silent(struct service_request *request, int64_t now_us)
     request_instance_lost(request, id, why);
 }
 
-/* Its prompt was counted when the worker reported the end of the prefill, and
- * it has no memory of its own here. */
+/* Nothing to free: the prompt was counted when the worker reported the end of
+ * its prefill, and the request has no memory of its own here. */
 static void serve_nothing(struct service_request *)
 {
 }

@@ -1,14 +1,13 @@
-/* The store of blocks that workers share. It has a slot of its own in the
- * index; workers load from it as from a tier of their own, and report its
- * changes. Its contents have an id; a new id means that the contents were
- * replaced. */
+/* The store of blocks that workers share. It has its own slot in the index;
+ * workers load from it as from a tier of their own, and report its changes. Its
+ * contents have an id; a new id means that they were replaced. */
 #include <errno.h>
 #include <event2/buffer.h>
 
 #include "base/log.h"
 #include "conductor/service/internal.h"
 
-/* No store is faster; a worker that says so lies. */
+/* No store is faster: a higher rate is a lie. */
 #define RATE_MAX_BYTES_PER_S (UINT64_C(1) << 44)
 
 bool shared_is_same(const struct service *s, const struct worker *w)
@@ -16,7 +15,7 @@ bool shared_is_same(const struct service *s, const struct worker *w)
     return w->shared.id != 0 && w->shared.id == s->native.shared_id;
 }
 
-/* Counts the workers, except `but`, whose store has contents of this id. */
+/* Counts the workers, except `but`, whose store's contents have this id. */
 static uint32_t votes(const struct service *s, uint64_t id,
                       const struct worker *but)
 {
@@ -28,7 +27,7 @@ static uint32_t votes(const struct service *s, uint64_t id,
     return n;
 }
 
-/* Sets the rate of a worker's store; 0 if it is not the store in the index. */
+/* Sets the rate of a worker's store; 0 if the index has another store. */
 static int set_rate(struct service *s, const struct worker *w)
 {
     double rate = (double)s->config.shared_store_mbps * 1e6 / 8;
@@ -39,8 +38,8 @@ static int set_rate(struct service *s, const struct worker *w)
                               shared_is_same(s, w) ? rate : 0);
 }
 
-/* Makes the index follow the contents `id`. It starts empty; the workers with
- * these contents report the blocks. */
+/* Makes the index follow the contents `id`. It starts empty; workers with these
+ * contents report the blocks. */
 static void tell_of(struct service *s, uint64_t id)
 {
     s->native.shared_id = id;
@@ -51,7 +50,7 @@ static void tell_of(struct service *s, uint64_t id)
 }
 
 /* Takes new contents of w's store. The index follows the contents that most
- * workers have, so that one worker's report alone cannot replace them. */
+ * workers report, so that one worker alone cannot replace them. */
 static void turn_to(struct service *s, struct worker *w, uint64_t id)
 {
     w->shared_id = id;

@@ -1,7 +1,7 @@
 /*
- * See switch.h. A worker that will switch gets no new work from the pool. When
- * its last work has ended, it gets the frame ROLE; work of that role follows on
- * the same connection.
+ * See switch.h. A worker about to switch gets no new work from the pool. When
+ * its last work has ended, it gets the frame ROLE; work of the new role follows
+ * on the same connection.
  */
 #include "conductor/service/worker/switch.h"
 

@@ -7,13 +7,13 @@
 
 struct service;
 
-/* Begins to switch a worker to `role`; its present role calls a switch off.
- * Returns as roles_command(). */
+/* Begins to switch a worker to `role`; naming its present role calls a switch
+ * off. Returns as roles_command(). */
 [[nodiscard]] int switch_command(struct service *service, uint32_t id,
                                  unsigned role);
 
-/* Runs a pass of core/roles, and gives idle workers that switch their new role.
- */
+/* Runs a pass of core/roles, and gives idle workers about to switch their new
+ * role. */
 void switch_tick(struct service *service);
 
 #endif

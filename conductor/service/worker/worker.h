@@ -1,6 +1,6 @@
 /*
- * A native worker as an instance: joining, what it reports, its loss. Private
- * to the files of conductor/service.
+ * A native worker as an instance: joining, reports, loss. Private to the files
+ * of conductor/service.
  */
 #ifndef CONDUCTOR_SERVICE_WORKER_WORKER_H
 #define CONDUCTOR_SERVICE_WORKER_WORKER_H
@@ -19,7 +19,7 @@ struct worker_warm {
     uint64_t attempt_id;  /* 0 = none */
     struct warm_job *job; /* its prompt */
     struct warm_piece piece;
-    int64_t heard_us; /* last frame about it */
+    int64_t heard_us; /* arrival of the last frame about it */
     bool started;
 };
 
@@ -28,25 +28,25 @@ struct worker {
     struct worker_link *link; /* NULL = slot not in use */
     uint32_t id;              /* pool id */
     struct msg_hello hello;
-    char host[MSG_HOST_MAX];   /* its address for its peers */
+    char host[MSG_HOST_MAX];   /* address for its peers */
     uint64_t kv_pinned_blocks; /* as last reported */
-    uint64_t disk_used_blocks; /* likewise */
-    struct msg_shared shared;  /* likewise; all 0 = no shared store */
-    uint64_t shared_id;        /* the last id that was not 0 */
-    uint32_t keys_taken;       /* so far of a frame that FRAME_AGAIN repeats */
-    bool leaves;               /* it has sent LEAVING */
+    uint64_t disk_used_blocks; /* as last reported */
+    struct msg_shared shared;  /* as last reported; all 0 = no shared store */
+    uint64_t shared_id;        /* the last id other than 0 */
+    uint32_t keys_taken;       /* of a frame that FRAME_AGAIN repeats */
+    bool leaves;               /* has sent LEAVING */
     uint64_t lead;             /* token of the last LEAD sent; 0 = none */
-    bool greet;                /* it must be sent the list of conductors */
+    bool greet;                /* must get the list of conductors */
     bool waits;                /* in native.blocks.line */
     TAILQ_ENTRY(worker) line;
     struct {
-        int64_t until_us; /* limit of its begin, then end; 0 = not asked */
+        int64_t until_us; /* limit to begin, then to end; 0 = not asked */
         bool began;       /* the inventory has begun */
         int64_t next_us;  /* earliest next question */
         int64_t pause_us; /* length of the last pause */
-    } ask;                /* question for its inventory */
+    } ask;                /* request for its inventory */
     struct request_list
-        unsent; /* PREFILLs not sent yet, in the order decided */
+        unsent; /* PREFILLs not sent yet, in order of decision */
     struct worker_warm warm;
     struct worker_copy copy;
     char path_names[POOL_PATHS_MAX][MSG_NAME_MAX]; /* transport of each path */
@@ -58,32 +58,32 @@ struct native {
     struct worker_links *links;
     struct worker *workers; /* (max_instances), by pool slot */
     uint32_t n_workers;
-    uint64_t fingerprint;  /* of the registered workers; 0: none yet */
-    uint64_t shared_id;    /* of the store that they share; 0: none */
+    uint64_t fingerprint;  /* of the registered workers; 0 = none yet */
+    uint64_t shared_id;    /* of their shared store; 0 = none */
     struct event *sweep;   /* the index has slices of work */
     bool has_orphans;      /* some request may be orphaned */
-    int64_t stalled_us;    /* when stalled requests were last looked for */
+    int64_t stalled_us;    /* last search for stalled requests */
     struct copies *copies; /* hot blocks, ahead of demand */
     struct notes copy_notes;
     struct {
         struct event *next; /* the next turn of the loop; pending if this turn
                                has taken blocks */
         uint32_t left;      /* blocks that this turn may still take */
-        uint32_t part;      /* of these, of the worker that is served */
-        struct worker_list line; /* whose frames wait, the next one first */
+        uint32_t part;      /* part of left for the worker being served */
+        struct worker_list line; /* workers that wait, the next one first */
         struct worker *served;   /* NULL: none of the line */
-    } blocks;                    /* that workers report */
+    } blocks;                    /* blocks that workers report */
     struct {
-        int64_t next_us;    /* no other worker is asked before */
+        int64_t next_us;    /* no worker is asked before */
         uint32_t next_slot; /* to be looked at */
-    } healing;              /* workers that are asked for their inventory */
+    } healing;              /* workers asked for their inventory */
 };
 
 /* service_set_window(s): sets the served window to the longest of the
- * registered workers, after one came or left. Without workers it stays. */
+ * registered workers, after a worker came or left. Without workers it stays. */
 void service_set_window(struct service *s);
 
-/* Whether a native worker of that name is registered. */
+/* Returns whether a native worker of that name is registered. */
 bool service_has_worker(const struct service *s, const char *name);
 
 /* service_join(...): worker_link_ops.joined; arg is the service. */
@@ -108,8 +108,8 @@ void shared_left(struct service *s, struct worker *worker);
 [[nodiscard]] int shared_write_metrics(const struct service *s,
                                        struct evbuffer *out);
 
-/* shared_is_same(s, worker): whether the worker uses the shared store whose
- * blocks the index has. */
+/* shared_is_same(s, worker): returns whether the worker uses the shared store
+ * that the index has. */
 bool shared_is_same(const struct service *s, const struct worker *worker);
 
 /* blocks_init(s), blocks_fini(s): create and free the state of blocks_frame().
@@ -129,7 +129,7 @@ void blocks_left(struct service *s, struct worker *worker);
 
 /* instances_tick(service, away_us): marks silent workers as suspect; fails
  * orphaned requests whose KV did not arrive, and requests without progress.
- * away_us: time in which this process did not run. */
+ * away_us: time for which this process did not run. */
 void instances_tick(struct service *service, int64_t away_us);
 
 /* index_tick(service): sweeps the index's entries of lost workers, and asks a
@@ -147,12 +147,12 @@ void index_on_sweep(evutil_socket_t fd, short what, void *arg);
                                        const uint8_t *payload, size_t len);
 
 /* instances_count(service, role, named): returns the number of ready instances
- * with that role bit, and with that name; named NULL = any. */
+ * that have this role bit and this name; named NULL = any. */
 uint32_t instances_count(const struct service *service, unsigned role,
                          const struct name_set *named);
 
-/* instances_pack_lead(service, worker): appends LEAD to service->out, the frame
- * of the leading conductor, if the worker has not got it. */
+/* instances_pack_lead(service, worker): appends the frame LEAD, with the
+ * leading conductor, to service->out if the worker has not got it. */
 void instances_pack_lead(struct service *service, struct worker *worker);
 
 /* worker_of(service, id): returns the worker of a pool id, or NULL if it is

@@ -9,15 +9,15 @@
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/worker/paths.h"
 
-/* No disk is faster; a worker that says so lies. */
+/* No disk is faster: a higher rate is a lie. */
 #define DISK_RATE_MAX_BYTES_PER_S (UINT64_C(1) << 44)
 
 #define AWAY_WORTH_A_WORD_US 1000000
 
 /* Handles the loss of a worker for one of its requests. A running decode does
  * not need its prefill worker any more. While KV is in transfer, only the
- * decode worker knows whether all of it arrived: it goes on, or reports that
- * its peer failed; a worker that left by itself has sent it all. Returns
+ * decode worker knows whether all of it arrived: it continues, or reports the
+ * failure of its peer; a worker that sent LEAVING has sent all KV. Returns
  * whether the request may have lost work. */
 static bool request_worker_left(struct service_request *request, uint32_t id,
                                 const char *why, bool leaves)
@@ -37,8 +37,8 @@ static bool request_worker_left(struct service_request *request, uint32_t id,
 }
 
 /* Fails requests whose prefill worker was lost during the transfer: a decode
- * worker does not notice a peer that vanished silently, or before its KV_BEGIN.
- */
+ * worker does not notice a peer that vanished silently or before its
+ * KV_BEGIN. */
 static void fail_orphans(struct service *s, int64_t now_us)
 {
     if (!s->native.has_orphans)
@@ -61,8 +61,8 @@ static void fail_orphans(struct service *s, int64_t now_us)
     }
 }
 
-/* Fails requests without progress for request_timeout_ms: a live worker or
- * engine may still have lost one. */
+/* Fails requests without progress for request_timeout_ms: even a live worker or
+ * engine may have lost one. */
 static void fail_silent(struct service *s, int64_t now_us)
 {
     if (now_us - s->native.stalled_us < s->config.request_timeout_ms * 1000 / 4)
@@ -136,8 +136,8 @@ static int on_status(struct service *s, uint32_t id, const uint8_t *p,
     return rc ? -EPROTO : 0;
 }
 
-/* Drains a worker that leaves. The drain is of this worker, not of its name:
- * another one may join under that name at once. */
+/* Drains a worker that has sent LEAVING, but not its name: another worker may
+ * join under that name at once. */
 static int on_leaving(struct service *s, struct worker *w, size_t len)
 {
     if (len > 0)
@@ -202,7 +202,7 @@ const struct worker_link_ops service_link_ops = {
     .refused = on_refused,
 };
 
-/* Shifts all timeouts by the time in which this process did not run. */
+/* Shifts all timeouts by the time for which this process did not run. */
 static void forgive(struct service *s, int64_t away_us)
 {
     for (uint32_t i = 0; i < s->requests.size; i++) {
