@@ -10,8 +10,8 @@ enum {
     CHUNK_EXTENSION, /* behind the semicolon */
     CHUNK_DATA,
     CHUNK_DATA_END,      /* CR LF behind the data */
-    CHUNK_TRAILER,       /* the name of a line after the last chunk */
-    CHUNK_TRAILER_VALUE, /* behind its colon */
+    CHUNK_TRAILER,       /* in the name of a trailer line */
+    CHUNK_TRAILER_VALUE, /* behind a trailer line's colon */
     CHUNK_DONE
 };
 
@@ -26,7 +26,7 @@ static int hex_digit(char c)
                                   : -1;
 }
 
-/* The end of a line with a size, or of a trailer line, which needs a colon. */
+/* Handles the end of a size's line, or of a trailer line (with a colon). */
 static int end_line(struct http_chunked *d)
 {
     bool empty = d->line == 0;
@@ -45,9 +45,8 @@ static int end_line(struct http_chunked *d)
     }
 }
 
-/* A byte of the line with a chunk's size, before any semicolon. After white
- * space only a semicolon may follow: what one party skips there, another may
- * read. */
+/* Handles a byte of the line with a chunk's size, before any semicolon. After
+ * white space only a semicolon may follow: lenient parsers differ there. */
 static int size_byte(struct http_chunked *d, char c)
 {
     int digit = d->state == CHUNK_SIZE ? hex_digit(c) : -1;
@@ -62,7 +61,7 @@ static int size_byte(struct http_chunked *d, char c)
     return 0;
 }
 
-/* A byte of a line, but for its end. */
+/* Handles a byte of a line, except its end. */
 static int line_byte(struct http_chunked *d, char c)
 {
     unsigned char byte = (unsigned char)c;
@@ -84,7 +83,7 @@ static int line_byte(struct http_chunked *d, char c)
     }
 }
 
-/* One byte outside the data. Lines end in CR LF, nothing else. */
+/* Handles one byte outside the data. Only CR LF ends a line. */
 static int frame_byte(struct http_chunked *d, char c)
 {
     if (d->cr != (c == '\n')) /* a bare CR or a bare LF */

@@ -1,7 +1,7 @@
 /* See escape.h. */
 #include "conductor/http/escape.h"
 
-/* A hex digit's value; -1: not a digit. */
+/* Returns a hex digit's value; -1 = not a digit. */
 static int hex_of(char c)
 {
     if (c >= '0' && c <= '9')

@@ -1,4 +1,4 @@
-/* HTTP/1 heads, of requests and of answers. */
+/* Parses HTTP/1 heads, of requests and of answers. */
 #include "conductor/http/parse.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ const struct http_slice *http_find(const struct http_head *head,
     return NULL;
 }
 
-/* Leaves the array of headers as it is: n_headers is 0. */
+/* Clears all but the array of headers: n_headers is 0. */
 static void clear(struct http_head *head)
 {
     memset(head, 0, offsetof(struct http_head, headers));
@@ -41,8 +41,8 @@ static bool is_token_slice(struct http_slice s)
 
 /*
  * Takes the line at *at, without its CR LF, and moves *at past it. Returns 1;
- * 0: none is complete; or refuses one that ends in a bare LF: where one party
- * takes that as an end and another does not, they see different requests.
+ * 0: no complete line yet; or refuses a line that ends in a bare LF, which some
+ * parsers take as an end and some do not: they would see different requests.
  */
 static long take_line(const char **at, const char *end, struct http_slice *line,
                       struct http_fault *fault)
@@ -72,7 +72,7 @@ static struct http_slice trim(struct http_slice s)
 /*
  * Splits a request target into path and query: "/path?query", or the same after
  * "http://authority" (RFC 9112, 3.2.2; any authority, as this server is all
- * there is). Any other form stays as it is; no route has it.
+ * there is). Any other form stays unchanged; no route matches it.
  */
 static struct http_slice target_path(struct http_slice target,
                                      struct http_slice *query)
@@ -145,8 +145,8 @@ static long parse_length(struct http_slice value, struct http_head *out,
     return 0;
 }
 
-/* The options of one Connection header, a list (RFC 9110, 7.6.1). "close"
- * wins over "keep-alive", wherever it stands. */
+/* Applies the options of one Connection header, a list (RFC 9110, 7.6.1).
+ * "close" wins over "keep-alive" in any place. */
 static void apply_connection(struct http_slice value, struct http_head *out)
 {
     while (value.n) {
@@ -161,7 +161,7 @@ static void apply_connection(struct http_slice value, struct http_head *out)
     }
 }
 
-/* The headers that say how a message is framed. */
+/* Applies the headers that define a message's framing. */
 static long apply_header(struct http_slice name, struct http_slice value,
                          struct http_head *out, struct http_fault *fault)
 {
@@ -229,7 +229,7 @@ static long parse_headers(const char **at, const char *end,
     }
 }
 
-/* Parses the headers, and checks what they say of body and connection. */
+/* Parses the headers, and checks body and connection against them. */
 static long parse_rest(const char **p, const char *end, struct http_head *out,
                        struct http_fault *fault)
 {
@@ -273,7 +273,7 @@ static void move(struct http_slice *s, const char *from, size_t n,
 {
     uintptr_t offset = (uintptr_t)s->at - (uintptr_t)from;
 
-    if (s->at && offset <= n) /* else it is constant */
+    if (s->at && offset <= n) /* else the slice is constant */
         s->at = to + offset;
 }
 

@@ -32,7 +32,7 @@ struct http_head {
     struct http_slice method;
     struct http_slice path;  /* without the query and a leading http://host */
     struct http_slice query; /* "?..." behind the path, or empty */
-    int status;              /* of an answer: 100 .. 599 */
+    int status;              /* closed by the client: keep_alive is false */
     bool http10;
     bool keep_alive;
     bool close; /* the client said so; then keep_alive is false */
@@ -44,7 +44,7 @@ struct http_head {
     struct http_header headers[HTTP_MAX_HEADERS];
 };
 
-/* Why a head was refused: an answer's status and one sentence. */
+/* Why a head was refused: the status to answer and one sentence. */
 struct http_fault {
     int status;
     const char *message; /* static */
@@ -61,9 +61,9 @@ struct http_fault {
 
 /*
  * Parses an answer's head at bytes[0 .. n), as http_parse_head() does. An
- * answer whose end could be seen in two ways is refused: with two
- * Content-Length headers, even if equal, with a length and Transfer-Encoding,
- * or with an encoding other than chunked.
+ * answer with an ambiguous end is refused: with two Content-Length headers,
+ * even if equal, with a length and Transfer-Encoding, or with an encoding other
+ * than chunked.
  * Returns its length; 0; or -EBADMSG with *fault set, whose status is 502.
  * O(n).
  */
@@ -80,27 +80,27 @@ void http_head_move(struct http_head *head, const char *from, size_t n,
 const struct http_slice *http_find(const struct http_head *head,
                                    const char *name);
 
-/* Whether slice `s` and C string `text`, both borrowed, are the same bytes. */
+/* Returns whether slice `s` and C string `text`, both borrowed, are equal. */
 static inline bool http_is(struct http_slice s, const char *text)
 {
     return s.n == strlen(text) && memcmp(s.at, text, s.n) == 0;
 }
 
-/* Whether two slices, both borrowed, are the same bytes but for the case of
- * ASCII letters, as in names of headers. Most differ in length. */
+/* Returns whether two slices, both borrowed, have equal bytes up to the case of
+ * ASCII letters, as in header names. Most differ in length. */
 static inline bool http_is_alike(struct http_slice a, struct http_slice b)
 {
     return a.n == b.n && strncasecmp(a.at, b.at, a.n) == 0;
 }
 
-/* The same of a slice and a C string. */
+/* Returns the same for a slice and a C string. */
 static inline bool http_is_fold(struct http_slice s, const char *text)
 {
     return http_is_alike(s, (struct http_slice){text, strlen(text)});
 }
 
-/* Decoder of a chunked body, whose trailers are read as headers are, and
- * dropped. Zero it before the first use. */
+/* Decoder of a chunked body; trailers are parsed like headers, and dropped.
+ * Zero it before the first use. */
 struct http_chunked {
     uint64_t left;  /* bytes of the chunk still to come */
     unsigned state; /* private */

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* The authority as HOST:PORT, with the scheme's port where it has none. */
+/* Reads the authority as HOST:PORT, by default with the scheme's port. */
 static int read_authority(const char *text, size_t n, struct engine_url *url)
 {
     char whole[ENGINE_URL_MAX + 8];
@@ -27,7 +27,7 @@ static void cut_slashes(char *prefix)
         prefix[n - 1] = '\0';
 }
 
-/* OpenAI clients take a URL with /v1; here every path begins with it. */
+/* Cuts /v1, as OpenAI clients put it into the URL; here every path has it. */
 static void cut_v1(char *prefix)
 {
     size_t n = strlen(prefix);

@@ -1,4 +1,4 @@
-/* Where an engine is: the URL of its configuration, taken apart. */
+/* The parts of an engine's URL in the configuration. */
 #ifndef CONDUCTOR_HTTP_URL_H
 #define CONDUCTOR_HTTP_URL_H
 
@@ -12,8 +12,8 @@ struct engine_url {
     bool tls;                    /* https */
     struct address at;           /* where to connect to */
     char name[ADDRESS_HOST_MAX]; /* host as written */
-    char prefix[ENGINE_URL_MAX]; /* before every path: "" or "/v2", without '/'
-                                    or "/v1" at its end */
+    char prefix[ENGINE_URL_MAX]; /* put before every path: "" or "/v2", without
+                                    '/' or "/v1" at its end */
     char authority[ENGINE_URL_MAX]; /* as written, for Host */
 };
 
@@ -21,14 +21,13 @@ struct engine_url {
  * Reads "http://host[:port][/path]" or https://, where the port is 80 or 443
  * unless given. User names, queries and fragments are refused.
  *   text  NUL-terminated.
- * Returns NULL with *out written; or what is wrong, static, with *out
- * untouched.
+ * Returns NULL with *out written; or the fault, static, with *out untouched.
  */
 [[nodiscard]] const char *engine_url_parse(const char *text,
                                            struct engine_url *out);
 
-/* Returns where the OpenAI endpoint begins that a URL ends in, as in
- * "http://h/v1/completions"; NULL = it does not end in one. */
+/* Returns where in a URL the path of an OpenAI endpoint begins, if it ends in
+ * one, as in "http://h/v1/completions"; NULL = it does not. */
 const char *engine_url_endpoint(const char *text);
 
 #endif

@@ -25,10 +25,10 @@ struct worker_link {
     struct worker_links *links;
     struct frame_conn *conn;
     void *owner;
-    int64_t last_frame_us; /* before it joined: when it connected */
+    int64_t last_frame_us; /* before joining: time of connecting */
     bool joined;
-    struct handshake handshake; /* until it joined */
-    struct stranger stranger;   /* likewise */
+    struct handshake handshake; /* until the worker has joined */
+    struct stranger stranger;   /* until the worker has joined */
     char name[MSG_NAME_MAX];
 };
 
@@ -86,7 +86,7 @@ static void log_refusal(const struct worker_link *link, const char *why,
     link->links->ops->refused(link->links->arg, was_frame);
 }
 
-/* The handshake succeeded: the owner accepts or refuses the worker. */
+/* Ends a successful handshake: the owner accepts or refuses the worker. */
 static void link_join(struct worker_link *link)
 {
     struct worker_links *l = link->links;

@@ -1,6 +1,6 @@
 /*
- * Connections from native workers: accept, the opening, heartbeats, silence.
- * What a frame means is the owner's business.
+ * Connections from native workers: accept, opening, heartbeats, silence. The
+ * owner interprets the frames.
  *
  * Invariants: `joined` precedes every other callback of a link; `left` comes
  * exactly once for every link that joined; a connection that does not open in
@@ -21,21 +21,21 @@ struct worker_links;
 struct worker_link;
 
 struct worker_link_ops {
-    /* A worker opened a link. Accepts it: fills in welcome->instance_id and
-     * returns 0. Refuses it: returns a proto_code and writes the reason to
-     * text. */
+    /* Called when a worker opens a link. Accepts it: fills in
+     * welcome->instance_id and returns 0. Refuses it: returns a proto_code and
+     * writes the reason to text. */
     uint16_t (*joined)(void *arg, struct worker_link *link,
                        const struct msg_hello *hello, const char *peer_host,
                        struct msg_welcome *welcome, char text[MSG_TEXT_MAX]);
-    /* Any later frame. Returns 0, FRAME_AGAIN, or a negative errno: the
-     * frame was malformed or out of place, and the link is closed for it. */
+    /* Called for any later frame. Returns 0, FRAME_AGAIN, or a negative errno:
+     * the frame was malformed or out of place, and the link is closed. */
     int (*frame)(void *arg, struct worker_link *link,
                  const struct frame_header *h, const uint8_t *payload);
-    /* The link is gone, and freed after this returns. Returns whether work was
-     * lost with the worker. */
+    /* Called when the link is gone; it is freed afterwards. Returns whether
+     * work was lost with the worker. */
     bool (*left)(void *arg, struct worker_link *link, const char *reason);
-    /* For counting: a connection was refused, or closed for a bad frame
-     * (was_frame). */
+    /* Called, for counting, when a connection was refused, or closed for a bad
+     * frame (was_frame). */
     void (*refused)(void *arg, int was_frame);
 };
 
@@ -61,23 +61,23 @@ void worker_links_tls(struct worker_links *l, struct ssl_ctx_st *certificate);
 /* worker_links_free(l): closes everything without callbacks. */
 void worker_links_free(struct worker_links *l);
 
-/* worker_links_port(l): the port that it listens on. */
+/* worker_links_port(l): returns the port that it listens on. */
 uint16_t worker_links_port(const struct worker_links *l);
 
 /* worker_link_send(link, buf): sends the frames in buf, in order. A failure
  * shows as `left`. */
 void worker_link_send(struct worker_link *link, const struct wire_buf *buf);
 
-/* worker_link_resume(link): goes on after FRAME_AGAIN. Not inside a callback of
- * the link. */
+/* worker_link_resume(link): continues after FRAME_AGAIN. Not inside a callback
+ * of the link. */
 void worker_link_resume(struct worker_link *link);
 
-/* worker_link_set_owner(link, p), worker_link_owner(link): the owner's own
- * object for this link. */
+/* worker_link_set_owner(link, p), worker_link_owner(link): set and return the
+ * owner's own object for this link. */
 void worker_link_set_owner(struct worker_link *link, void *p);
 void *worker_link_owner(const struct worker_link *link);
 
-/* worker_link_last_frame_us(link): when its last frame came
+/* worker_link_last_frame_us(link): returns when its last frame came
  * (clock_now_us()). */
 int64_t worker_link_last_frame_us(const struct worker_link *link);
 

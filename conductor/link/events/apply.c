@@ -36,7 +36,7 @@ static void end(struct kv_feed *feed)
     a->stream = NULL;
 }
 
-/* Does another piece. Returns whether something is left. */
+/* Does one more piece. Returns whether there is work left. */
 static bool go_on(struct kv_feed *feed, uint32_t max_blocks)
 {
     struct applying *a = &feed->applying;
@@ -57,8 +57,8 @@ static bool go_on(struct kv_feed *feed, uint32_t max_blocks)
     return false;
 }
 
-/* Keeps the decoder of an unfinished message, which has its events, and takes
- * another for the next message. False: out of memory. */
+/* Keeps the decoder of an unfinished message, which holds its events, and takes
+ * another for the next message. Returns false: out of memory. */
 static bool keep(struct kv_feed *feed)
 {
     struct kv_feeds *feeds = feed->feeds;
@@ -95,7 +95,7 @@ void stream_apply(struct stream *stream, uint64_t number, zmq_msg_t *payload,
     if (feed->config.only && a->batch.has_rank &&
         !feed_has_rank(feed, a->batch.rank)) {
         feed->stats.other_ranks++;
-        a->batch.n_events = 0; /* only its number counts */
+        a->batch.n_events = 0; /* only its number is needed */
     }
     a->stream = stream;
     a->number = number;
@@ -109,7 +109,7 @@ void stream_apply(struct stream *stream, uint64_t number, zmq_msg_t *payload,
     }
     end(feed);
     if (feed->busy)
-        feed_look(feed); /* perhaps it has nothing left to forget */
+        feed_look(feed); /* perhaps nothing is left to forget */
 }
 
 /* Applies the held message, unless a replay brought it. Messages missing before
@@ -144,7 +144,7 @@ static void rest(struct kv_feed *feed)
     int64_t now_us = clock_now_us();
     int64_t rest_us = 2 * feed->rest_us;
 
-    /* No message took too long for a long time. */
+    /* Pauses are short again after a long time without too long a message. */
     if (now_us - feed->rested_us > FEED_REST_MAX_US)
         rest_us = 0;
     if (rest_us < FEED_REST_MIN_US)
@@ -185,7 +185,7 @@ static void give_up(struct kv_feed *feed)
     kv_sequence_applied(&stream->sequence, number, 0);
 }
 
-/* The feed whose message had the most pieces, if too many; NULL = none. */
+/* Returns the feed whose message had most pieces, if too many, or NULL. */
 static struct kv_feed *too_long(const struct kv_feeds *feeds)
 {
     uint32_t most = feeds->n_unfinished < FEED_UNFINISHED_MAX

@@ -1,4 +1,4 @@
-/* Batches of KV events: the outer forms. */
+/* Decodes batches of KV events: their outer forms. */
 #include "conductor/link/events/batch.h"
 
 #include <errno.h>

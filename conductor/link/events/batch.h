@@ -4,7 +4,7 @@
  * begins with its tag or as a map that names it). Unknown keys are skipped,
  * unknown tags counted. Pure: bytes in, events out, no I/O.
  *
- * A message is decoded as a whole before anybody sees its events: either all
+ * A message is decoded as a whole before its events are used: either all
  * of it is well-formed, or none of it counts.
  */
 #ifndef CONDUCTOR_LINK_EVENTS_BATCH_H
@@ -17,14 +17,14 @@
 #include "conductor/core/index/prefix_index.h"
 #include "conductor/link/events/unpack.h"
 
-/* What one message may hold. */
+/* Limits of one message. */
 #define KV_BATCH_EVENTS_MAX (1u << 16)
 #define KV_BATCH_HASHES_MAX (1u << 20)
 #define KV_BATCH_TOKENS_MAX (1u << 22)
 
 enum kv_event_kind { KV_STORED, KV_REMOVED, KV_CLEARED };
 
-/* Hashes and tokens are the decoder's, texts point into the message. */
+/* The decoder owns hashes and tokens; texts point into the message. */
 struct kv_event {
     enum kv_event_kind kind;
     enum block_tier tier; /* of the event's medium; none named = the device */
@@ -33,10 +33,10 @@ struct kv_event {
     bool has_parent;
     bool windowed; /* of a cache group that keeps only a window of a prompt */
     bool odd;      /* a token is not a number */
-    uint16_t part; /* of a store's object: its part of the block, as a digest of
-                      the name without the hash */
+    uint16_t part; /* of a store's object: the part of the block, as a digest of
+                      its name without the hash */
     uint64_t parent;
-    uint64_t groups;        /* bit g: cache group g; absent is group 0 */
+    uint64_t groups;        /* bit g: cache group g; group 0 if it names none */
     const uint64_t *hashes; /* (n_hashes) */
     const uint32_t *tokens; /* (n_tokens) */
     const uint64_t *extras; /* (n_hashes): digest of other content (images) that
@@ -53,12 +53,12 @@ struct kv_batch {
     const struct kv_event *events; /* (n_events) */
     uint32_t n_events;
     uint32_t n_unknown; /* events with unknown tags, left out */
-    double time_s;      /* when sent, by the sender's clock; 0 = unknown */
+    double time_s;      /* when the sender's clock sent it; 0 = unknown */
     bool has_rank;
     uint64_t rank; /* data-parallel */
 };
 
-/* Where a message is wrong, and what should have stood there. */
+/* The place of a fault in a message, and what was expected there. */
 struct kv_batch_error {
     size_t offset;
     const char *expected;

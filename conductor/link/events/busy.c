@@ -1,11 +1,4 @@
-/*
- * Which feeds are busy, and whose messages wait meanwhile.
- *
- * Invariants:
- * 1. A feed that is busy is in feeds->busy, and the loop knows that work is
- *    left.
- * 2. A feed's sockets are paused while it is busy or rests.
- */
+/* Knows which feeds are busy, so that their new messages wait. */
 #include "conductor/link/events/feed_state.h"
 
 static void say_left(const struct kv_feeds *feeds)

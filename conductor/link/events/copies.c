@@ -19,9 +19,9 @@
 #include "conductor/link/events/copies_half.h"
 
 #define BITS_MIN 8u
-/* Slots of the old half looked at for each entry added: enough, as the new half
- * takes 3/4 as many entries as the old has slots before it grows, and each old
- * slot is looked at twice at most. */
+/* Slots of the old half to look at for each entry added. They are enough: the
+ * new half takes 3/4 as many entries as the old one has slots before it grows,
+ * and an old slot is looked at twice at most. */
 #define MOVES 4u
 /* Slots to prefetch ahead. */
 #define AHEAD 8u
@@ -140,7 +140,7 @@ static int grow(struct copies_table *t)
     return 0;
 }
 
-/* Looks in one half; the slot where it ends is `room`. */
+/* Searches one half; `room` becomes the slot where the search ends. */
 static void look_in(const struct copies_half *half, uint64_t at, uint64_t hash,
                     struct copy_place place, struct copies_look *found)
 {

@@ -28,9 +28,9 @@ struct copies {
  *   groups  |  mark  |  mark  |  mark  |  mark  |     of 256 slots each
  *   rows    |       mark      |       mark      |     of 64 groups each
  *
- * A mark has a bit for each rank and tier (32 bits, so several pairs may share
- * one). It is set if such an entry is below it, and may stay set when the entry
- * has gone.
+ * A mark has a bit for each rank and tier (32 bits, so pairs may share one). A
+ * bit is set if such an entry is below, and may stay set when the entry has
+ * gone.
  */
 struct copies_half {
     struct copies *slots; /* NULL = no half */
@@ -54,8 +54,8 @@ void copies_fini(struct copies_table *t);
 /* Prefetches the hash's slot. */
 void copies_prefetch(const struct copies_table *t, uint64_t hash);
 
-/* Return the first entry of a hash, in any place, and the next one of the same
- * hash; NULL = none. Valid until the table changes. */
+/* Return the first entry of a hash, in any place, and the next one; NULL =
+ * none. Valid until the table changes. */
 struct copies *copies_first(const struct copies_table *t, uint64_t hash);
 struct copies *copies_next(const struct copies_table *t,
                            const struct copies *entry);
@@ -64,15 +64,15 @@ struct copies *copies_next(const struct copies_table *t,
 struct copies *copies_find(const struct copies_table *t, uint64_t hash,
                            struct copy_place place);
 
-/* Entries of a hash, and its entry in one place. */
+/* Entries of a hash, as found by copies_look(). */
 struct copies_look {
     struct copies *entry; /* of hash and place; NULL = none */
-    struct copies *other; /* first one of the hash with a key; NULL = none */
+    struct copies *other; /* first entry of the hash with a key; NULL = none */
     struct copies *room;  /* where a missing entry would go */
     uint32_t n;           /* entries of the hash */
 };
 
-/* Finds these in one search; valid until the table changes. */
+/* Finds both entries in one search; valid until the table changes. */
 struct copies_look copies_look(const struct copies_table *t, uint64_t hash,
                                struct copy_place place);
 
@@ -91,12 +91,12 @@ void copies_set_key(struct copies_table *t, struct copies *entry, uint64_t key,
 void copies_remove(struct copies_table *t, struct copies *entry);
 
 /*
- * Searches on for an entry of a rank in one of some tiers. Add no entries
- * between two calls.
+ * Continues a search for an entry of a rank in any of these tiers. Add no
+ * entries between two calls.
  *   at     where to continue; 0 = at the beginning. Left at the entry found,
  *          where the next search begins.
  *   tiers  BLOCK_TIER_BIT() of each.
- *   looks  counted up by the slots and marks looked at; the search ends at
+ *   looks  raised by the slots and marks looked at; the search ends at
  *          max_looks, or some hundreds later.
  * Returns the entry; or NULL: none so far, or, with *looks < max_looks, none at
  * all.
@@ -107,7 +107,7 @@ struct copies *copies_seek(struct copies_table *t, uint64_t *at, uint16_t rank,
 /* Removes all entries and frees their memory. */
 void copies_clear(struct copies_table *t);
 
-/* The sum of all counts. For tests. Cost: O(slots). */
+/* Returns the sum of all counts. For tests. Cost: O(slots). */
 uint64_t copies_counted(const struct copies_table *t);
 
 /* Checks the invariants at the top of copies.c. For tests. */

@@ -68,7 +68,7 @@ void half_take(struct copies_half *half, uint64_t seed,
 
         if (slot->count == 0)
             break;
-        /* It may fill the hole unless its home is behind the hole. */
+        /* An entry may fill the hole unless its home is behind the hole. */
         if (((at - half_home(half, seed, slot->hash)) & mask) >=
             ((at - hole) & mask)) {
             half_put(half, &half->slots[hole & mask], slot);

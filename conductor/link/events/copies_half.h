@@ -27,8 +27,8 @@ static inline uint64_t half_mask(const struct copies_half *half)
     return (UINT64_C(1) << half->bits) - 1;
 }
 
-/* Where a hash's entries begin. Both factors hold the seed, so that an engine
- * cannot choose hashes that collide. */
+/* Returns the slot at which a hash's entries begin. Both factors hold the seed,
+ * so that an engine cannot choose hashes that collide. */
 static inline uint64_t half_home(const struct copies_half *half, uint64_t seed,
                                  uint64_t hash)
 {
@@ -59,19 +59,19 @@ void half_take(struct copies_half *half, uint64_t seed,
                const struct copies *entry);
 
 /* Returns how many slots from `at` on a search for these marks may skip; 0 = it
- * must look at this slot. */
+ * must look at this one. */
 uint64_t half_unmarked(const struct copies_half *half, uint64_t at,
                        uint32_t marks);
 
-/* A search has come to slot `at` by such a step, or by one slot: computes the
- * marks of the group and row that it has just passed anew. Returns how many
- * slots and marks that looked at. */
+/* Computes the marks of the group and row that a search has just passed anew,
+ * after it came to slot `at` by such a step, or by one slot. Returns how many
+ * slots and marks this looked at. */
 uint64_t half_passed(struct copies_half *half, uint64_t at, uint64_t step);
 
 /* The mark of a rank and a tier. */
 uint32_t half_mark(uint32_t rank, uint32_t tier);
 
-/* Whether an entry has its marks and can be found. For tests. */
+/* Returns whether an entry has its marks and can be found. For tests. */
 bool half_check(const struct copies_half *half, uint64_t seed, uint64_t at);
 
 #endif

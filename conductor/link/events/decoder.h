@@ -15,8 +15,8 @@ struct kv_decoder {
 
 /*
  * Reads one event, in either form, and appends it to the decoder's events;
- * one with an unknown tag is skipped and counted.
- * Returns false if it is malformed: the reader has failed.
+ * skips and counts an event with an unknown tag. Returns false if it is
+ * malformed: the reader has failed.
  */
 bool decoder_event(struct kv_decoder *decoder, uint32_t *n_unknown);
 

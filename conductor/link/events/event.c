@@ -1,4 +1,4 @@
-/* One event: its form as an array and its form as a map. */
+/* Reads one event, in its array form or its map form. */
 #include "conductor/link/events/field.h"
 #include "conductor/link/events/object.h"
 
@@ -7,7 +7,7 @@ static const struct {
     enum event_field field;
 } field_names[] = {
     {EVENT_NAME("type"),
-     FIELD_TYPE}, /* in vLLM's order, so that the next is near */
+     FIELD_TYPE}, /* in vLLM's order, so that the next name is near */
     {EVENT_NAME("block_hashes"), FIELD_HASHES},
     {EVENT_NAME("parent_block_hash"), FIELD_PARENT},
     {EVENT_NAME("token_ids"), FIELD_TOKENS},
@@ -26,8 +26,8 @@ static const struct {
 
 #define ORDER_MAX 11
 
-/* The kinds of events; in an array their fields stand in this order behind
- * the tag. */
+/* The kinds of events. In the array form their fields follow the tag in this
+ * order. */
 static const struct {
     struct unpack_text name;
     enum kv_event_kind kind;
@@ -48,7 +48,7 @@ static const struct {
 };
 #define N_TAGS (sizeof(tags) / sizeof(tags[0]))
 
-/* *next: where in field_names to begin; set to the one behind the match. */
+/* *next: index in field_names to begin with; set to the one after the match. */
 static enum event_field field_by_name(struct unpack_text name, size_t *next)
 {
     for (size_t i = 0; i < N_FIELDS; i++) {
@@ -72,7 +72,7 @@ static size_t tag_by_name(struct unpack_text name)
     return i;
 }
 
-/* A store's object is a part of one block. */
+/* Takes a store's object, which is a part of one block. */
 static bool take_object(struct kv_decoder *d, struct kv_event *e,
                         struct unpack_text name)
 {
@@ -108,7 +108,7 @@ static bool event_end(struct kv_decoder *d, struct raw_event *raw, size_t tag)
     return true;
 }
 
-/* An event whose first element is its tag. */
+/* Reads an event whose first element is its tag. */
 static bool read_array_event(struct kv_decoder *d, uint32_t *n_unknown)
 {
     struct raw_event raw = {0};
@@ -139,8 +139,8 @@ static bool read_array_event(struct kv_decoder *d, uint32_t *n_unknown)
 
 static const struct unpack_text type_name = EVENT_NAME("type");
 
-/* Finds the tag among a map's n pairs, mostly the first. The reader stays where
- * it is, unless it fails. */
+/* Finds the tag among a map's n pairs, mostly the first. The reader does not
+ * move, unless it fails. */
 static bool map_tag(struct kv_decoder *d, uint32_t n, struct unpack_text *name)
 {
     struct unpack u = d->u;

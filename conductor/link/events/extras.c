@@ -1,10 +1,10 @@
 /*
  * The extra keys of a block, as vLLM orders them: the adapter's name, then for
  * each image its identifier, then in a prompt's first block the salt, then a
- * digest of prompt embeddings. No key says which it is. The adapter is known
- * from the event; in a first block a text at the end is taken for the salt. All
- * the rest goes into a digest, so that such a block equals only blocks with the
- * same rest.
+ * digest of prompt embeddings. Keys have no names. The adapter is known from
+ * the event; in a first block a text at the end is taken for the salt. All
+ * others go into a digest, so that such a block equals only blocks with the
+ * same ones.
  */
 #include "conductor/link/events/extras.h"
 
@@ -26,15 +26,15 @@ static void read_lora_id(struct unpack *id, struct kv_event *event)
     if (unpack_peek(id) != UNPACK_INTEGER || !unpack_skip(id, 1))
         return;
     if (id->at - from > 1)
-        from++; /* the byte that says the width */
+        from++; /* the byte with the width */
     while (id->at - from > 1 && *from == 0)
         from++;
     event->adapter =
         (struct unpack_text){(const char *)from, (uint32_t)(id->at - from)};
 }
 
-/* The digest of one block's extra keys; the salt, if the block is a prompt's
- * first one, goes into the event. */
+/* Returns the digest of one block's extra keys; of a prompt's first block the
+ * salt goes into the event instead. */
 static uint64_t block_digest(struct unpack *u, struct kv_event *event,
                              bool first)
 {

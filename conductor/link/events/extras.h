@@ -1,5 +1,5 @@
-/* An event's extra_keys and lora_id, which tell blocks of equal tokens apart
- * but do not say what each value is. */
+/* An event's extra_keys and lora_id, which make blocks of equal tokens differ;
+ * the values have no names. */
 #ifndef CONDUCTOR_LINK_EVENTS_EXTRAS_H
 #define CONDUCTOR_LINK_EVENTS_EXTRAS_H
 

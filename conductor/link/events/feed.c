@@ -11,10 +11,10 @@
 #include "conductor/link/events/feed_state.h"
 
 #define TICK_US 250000
-/* FEED_QUIET_MIN_US doubles up to this. */
+/* The pause, FEED_QUIET_MIN_US at first, doubles up to this. */
 #define QUIET_MAX_US 30000000
 
-/* Later messages may be another process's: asks for all of them. */
+/* Asks for all messages: later ones may come from another process. */
 static void begin_anew(struct stream *stream)
 {
     replay_stop(stream);
@@ -48,7 +48,7 @@ static void gap(struct stream *stream, uint64_t number, zmq_msg_t *payload)
     hold(stream, number, payload);
 }
 
-/* Number 0 has come live: nothing came before it. */
+/* Handles a live message with number 0: no message came before it. */
 static void begins(struct stream *stream)
 {
     stream->partial = stream->unanswered = false;
@@ -75,8 +75,8 @@ static void restart(struct stream *stream, uint64_t number, zmq_msg_t *payload)
 static void live(struct stream *stream, uint64_t number,
                  const struct kv_batch *batch, zmq_msg_t *payload)
 {
-    /* A check: this message says more, unless the check is whether the engine
-     * answers again. */
+    /* Drops a check, since this message tells more, unless the check asks
+     * whether the engine answers again. */
     if (stream->replay != REPLAY_NONE && (!stream->unanswered || number == 0))
         replay_stop(stream);
     switch (kv_sequence_live(&stream->sequence, number, batch->time_s)) {
@@ -121,7 +121,7 @@ static void judge(struct kv_feed *feed, uint16_t rank, uint64_t number)
     live(stream, number, &batch, payload);
 }
 
-/* A message of three frames: topic, number, events. */
+/* Takes a message of three frames: topic, number, events. */
 static void on_message(void *arg, zmq_msg_t *frames, size_t n)
 {
     const struct intake *intake = arg;
@@ -144,9 +144,9 @@ static void on_message(void *arg, zmq_msg_t *frames, size_t n)
         applying_drop(&feed->applying);
 }
 
-/* The engine is connected again. It may be another process, and its numbers may
- * have overtaken those of the first one, so they do not show it. An engine that
- * connects to us does not say which rank it is. */
+/* The engine is connected again. It may be another process whose numbers have
+ * overtaken the earlier ones, so that they do not show it. If the engine
+ * connects to us, its rank is unknown. */
 static void on_again(void *arg)
 {
     const struct intake *intake = arg;
@@ -170,7 +170,7 @@ static void on_again(void *arg)
 
 static const struct kv_socket_ops live_ops = {on_message, on_again};
 
-/* Asks the engine of a stream that is quiet, or whose replay failed. */
+/* Asks the engine of a quiet stream, or after a failed replay. */
 static void stream_tick(struct stream *stream, int64_t now_us)
 {
     bool due = now_us - stream->quiet_since_us > stream->quiet_us;

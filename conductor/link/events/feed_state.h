@@ -10,24 +10,24 @@
 #include "conductor/link/events/sequence.h"
 #include "conductor/link/events/socket.h"
 
-/* Replays at once, over all feeds: each brings all that an engine remembers. */
+/* Replays at once, over all feeds: each brings all that an engine keeps. */
 #define FEED_REPLAYS_MAX 8u
 #define FEED_ENDPOINT_MAX 512
 /* After this long without a message the engine is asked whether one is missing,
- * since the last one may be lost; the wait doubles each time. */
+ * since the last one may be lost; the time doubles with each question. */
 #define FEED_QUIET_MIN_US 1000000
 /* Blocks of a message applied at once; the rest waits for the next turn. */
 #define FEED_PIECE_BLOCKS 512u
 /* Unfinished messages, over all feeds: each has a decoder of its own. At this
  * number no other message is taken. */
 #define FEED_UNFINISHED_MAX 32u
-/* A message is dropped after this many pieces (4 million blocks), since an
- * engine may never end it. While FEED_UNFINISHED_MAX are unfinished, the one
- * with the most pieces is dropped after FEED_PIECES_CROWDED. */
+/* A message is dropped after this many pieces (4 million blocks), since it may
+ * be endless. While FEED_UNFINISHED_MAX are unfinished, the one with the most
+ * pieces is dropped after FEED_PIECES_CROWDED. */
 #define FEED_PIECES_MAX 8192u
 #define FEED_PIECES_CROWDED 256u
-/* After that nothing is taken from the engine for this long; the pause doubles
- * with each further dropped message. */
+/* Then nothing is taken from the engine for this long; the pause doubles with
+ * each further dropped message. */
 #define FEED_REST_MIN_US 1000000
 #define FEED_REST_MAX_US 600000000
 /* Log lines that engines can cause, over all feeds. */
@@ -46,7 +46,7 @@ struct kv_feeds {
     struct event *tick;
     struct feed_list feeds;
     struct feed_list busy;          /* next turn's feed first */
-    uint32_t n_unfinished;          /* unfinished messages of these */
+    uint32_t n_unfinished;          /* of these: messages not finished */
     struct stream_list want_replay; /* first come, first served */
     uint32_t n_replays;
     struct log_rate told; /* log lines on restarts and losses */
@@ -70,12 +70,12 @@ struct stream {
     uint64_t held_number;
     zmq_msg_t held;
     enum replay_state replay;
-    bool check;      /* it only asks whether something is missing */
-    bool all;        /* it asks for all messages there are */
-    bool from_zero;  /* likewise, before its first answer, with which known
-                        blocks are forgotten */
-    bool hole;       /* it lacked messages, or one was malformed */
-    bool unanswered; /* the last replay, checks aside, failed */
+    bool check;      /* only asks whether messages are missing */
+    bool all;        /* asks for all messages */
+    bool from_zero;  /* the same, before its first answer, which makes known
+                        blocks be forgotten */
+    bool hole;       /* messages were missing, or one was malformed */
+    bool unanswered; /* the last replay failed, checks aside */
     struct kv_socket *dealer;
     uint32_t tries;             /* in a row without an answer */
     uint64_t answers;           /* to the current question */
@@ -83,13 +83,13 @@ struct stream {
     int64_t not_before_us;      /* earliest next replay */
     int64_t pause_us;           /* after the last failure; 0 = none */
     int64_t quiet_since_us;     /* no message and no question */
-    int64_t quiet_us;           /* after this long it is asked */
+    int64_t quiet_us;           /* ask after this long without a message */
 };
 
-/* A socket that messages come from. */
+/* A socket that receives messages. */
 struct intake {
     struct kv_feed *feed;
-    uint16_t rank; /* of its port, counted from first_rank */
+    uint16_t rank; /* rank at this port, counted from first_rank */
     struct kv_socket *socket;
 };
 
@@ -97,20 +97,20 @@ struct intake {
 struct applying {
     struct stream *stream; /* NULL = none */
     uint64_t number;
-    zmq_msg_t message; /* its bytes, or those of one not judged yet; the batch's
-                          texts are in it */
+    zmq_msg_t message; /* bytes of this message, or of one not judged yet; the
+                          batch's texts point into them */
     size_t bytes;
     uint32_t pieces; /* applied after the first */
     struct kv_batch batch;
-    struct kv_decoder *decoder; /* NULL = it is finished */
+    struct kv_decoder *decoder; /* NULL = the message is finished */
 };
 
 struct kv_feed {
     TAILQ_ENTRY(kv_feed) entry;
     TAILQ_ENTRY(kv_feed) in_busy; /* feeds->busy, if `busy` */
     struct kv_feeds *feeds;
-    /* A message, or forgetting blocks, is not finished: no socket of the feed
-     * is read, and no replay ends. */
+    /* A message, or forgetting blocks, is unfinished: no socket of the feed is
+     * read, and no replay ends. */
     bool busy;
     int64_t rests_until_us; /* no socket is read until then; 0 = not resting */
     int64_t rest_us;        /* length of the last rest; 0 = none */
@@ -147,7 +147,7 @@ void applying_drop(struct applying *applying);
 /* Drops the rest of the message being applied, if any. */
 void feed_abandon(struct kv_feed *feed);
 
-/* Likewise, and stops forgetting blocks: the feed is about to be freed. */
+/* Does the same, and stops forgetting blocks: the feed is about to be freed. */
 void feed_leave(struct kv_feed *feed);
 
 /* busy.c */
@@ -155,22 +155,22 @@ void feed_leave(struct kv_feed *feed);
 /* Sets whether the feed has work left, and tells the loop. */
 void feed_set_busy(struct kv_feed *feed, bool busy);
 
-/* Updates `busy` and the pauses: after each call that may leave work. */
+/* Updates `busy` and the pauses: call it after anything that may leave work. */
 void feed_look(struct kv_feed *feed);
 
-/* Whether its messages wait: it is busy or rests. */
+/* Returns whether a feed's messages wait: it is busy or rests. */
 bool feed_waits(const struct kv_feed *feed);
 
-/* Pauses or resumes its sockets: live ones wait while one of their ranks is
- * replayed, and all wait while the feed is busy or rests. */
+/* Pauses or resumes a feed's sockets: live ones wait while one of their ranks
+ * is replayed, and all wait while the feed is busy or rests. */
 void feed_update_pauses(struct kv_feed *feed);
 
 /* stream.c */
 
-/* Returns its rank as the engine counts. */
+/* Returns a stream's rank as the engine counts. */
 unsigned stream_rank(const struct stream *stream);
 
-/* Whether the engine's rank of this number is one of the feed's. */
+/* Returns whether the engine's rank of this number belongs to the feed. */
 bool feed_has_rank(const struct kv_feed *feed, uint64_t rank);
 
 /* Forgets the rank's blocks, since a message could not be read. */
@@ -180,7 +180,7 @@ void stream_malformed(struct stream *stream, uint64_t number,
 /* Drops the live message that is held, if there is one. */
 void stream_drop_held(struct stream *stream);
 
-/* Messages from wanted to number - 1 are lost for good: forgets the rank's
+/* Handles the final loss of messages wanted to number - 1: forgets the rank's
  * blocks. */
 void stream_lost(struct stream *stream, uint64_t wanted, uint64_t number);
 
@@ -194,17 +194,17 @@ bool feed_endpoint(const char *endpoint, uint16_t rank,
 
 /* replay.c */
 
-/* Queues a question for missing messages; `all`: for all there are; `check`:
+/* Queues a question for missing messages; `all`: for all messages; `check`:
  * only whether some are missing. Live messages wait for it, unless it is a
  * check, once the caller has called feed_update_pauses(). Returns false: the
  * engine has no replay, or one failed a short time ago. */
 bool replay_want(struct stream *stream, bool all, bool check);
 
-/* Stops a replay, if any; nothing follows from it. */
+/* Stops a replay, if any, without other effects. */
 void replay_stop(struct stream *stream);
 
-/* The engine may answer by now: ends the pause after a failed replay, and makes
- * the next one the shortest. Stops a running check, to be asked anew. */
+/* Ends the pause after a failed replay, since the engine may answer now, and
+ * makes the next one the shortest. Stops a running check, to be asked anew. */
 void replay_hurry(struct stream *stream);
 
 /* Ends replays at their limits, and begins those whose turn it is. */

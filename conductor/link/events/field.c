@@ -1,4 +1,4 @@
-/* What an event's fields may hold. */
+/* Reads the fields of an event. */
 #include "conductor/link/events/field.h"
 
 #include <string.h>
@@ -115,7 +115,7 @@ static bool read_group(struct unpack *u, uint64_t *groups)
     return true;
 }
 
-/* One group, or a list of them. */
+/* Reads one group, or a list of groups. */
 static bool read_groups(struct unpack *u, struct kv_event *e)
 {
     uint32_t n = 1;

@@ -5,7 +5,7 @@
 #include "conductor/link/events/decoder.h"
 #include "conductor/link/events/extras.h"
 
-/* What an event may say; FIELD_OTHER is skipped. */
+/* The fields of an event; FIELD_OTHER is skipped. */
 enum event_field {
     FIELD_OTHER,
     FIELD_TYPE,
@@ -29,7 +29,7 @@ enum event_field {
         text, sizeof(text) - 1 \
     }
 
-/* An event, with values that are interpreted when all of it has been read. */
+/* An event whose values are interpreted once all of it has been read. */
 struct raw_event {
     struct kv_event event;
     struct kv_event_extras extras;

@@ -1,17 +1,17 @@
 /*
- * Asks an engine for missing messages. A question gets as many answers as the
- * engine remembers messages, and then one that marks the end:
+ * Asks an engine for missing messages. The engine answers a question with each
+ * message it keeps from that number on, then with one that marks the end:
  *
  *   ["", first number]  ->  ["", number, payload]...  or, since 2026,
  *                           ["", topic, number, payload]...
  *                           ["", (topic,) ff ff ff ff ff ff ff ff, ""]
  *
- * An engine drops answers that are not read fast enough. A hole behind the
- * first answer to a question is asked for again; one before it is lost.
+ * An engine drops answers that are not read fast enough. Messages missing
+ * behind the first answer are asked for again; earlier ones are lost.
  *
  * Limits: a try ends after 2 s without an answer, a replay after 3 tries
- * without any answer or after 2 minutes. After a failed replay there is none
- * for 30 s, and twice as long after each further failure, up to 10 minutes.
+ * without any answer or after 2 minutes. After a failed replay the next one
+ * waits 30 s, and twice as long after each further failure, up to 10 minutes.
  */
 #include <endian.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@
 static void replay_over(struct stream *stream, const char *why);
 static void ask(struct stream *stream);
 
-/* Whether answers before this number were dropped on their way. */
+/* Whether answers before this number were dropped on the way. */
 static bool dropped(const struct stream *stream, uint64_t number)
 {
     return stream->answers > 1 && stream->sequence.any_applied &&
@@ -102,7 +102,7 @@ void replay_stop(struct stream *stream)
     leave(stream);
 }
 
-/* A replay failed: none follows for a while. Only the first failure is
+/* Ends a failed replay and pauses before the next. Only the first failure is
  * logged. */
 static void failed(struct stream *stream, const char *why)
 {
@@ -135,13 +135,13 @@ static void replay_over(struct stream *stream, const char *why)
             why || stream->hole || (stream->partial && !stream->all);
     } else if (!why && stream->unanswered && replay_want(stream, true, false)) {
         feed_update_pauses(stream->feed);
-        return; /* the engine answers again: asks for all */
+        return; /* the engine answers again: ask for all */
     }
     stream_resume(stream);
 }
 
-/* Opens a new connection and asks. Closing the earlier one drops answers that
- * it may still bring. */
+/* Opens a new connection and asks. Closing the earlier one drops its remaining
+ * answers. */
 static void ask(struct stream *stream)
 {
     struct kv_feed *feed = stream->feed;
@@ -158,7 +158,7 @@ static void ask(struct stream *stream)
     stream->answers = 0;
     stream->dealer = kv_socket_open(feed->feeds->loop, KV_SOCKET_DEALER,
                                     endpoint, "", &answer_ops, stream);
-    /* A question that cannot be sent counts as unanswered. */
+    /* A question that cannot be sent counts as without an answer. */
     if (stream->dealer) {
         kv_socket_pause(stream->dealer, feed_waits(feed));
         (void)!kv_socket_ask(stream->dealer, &first, sizeof(first));
@@ -204,7 +204,7 @@ void replay_hurry(struct stream *stream)
     stream->pause_us = PAUSE_MIN_US / 2;
 }
 
-/* Looks at the limits of a replay that runs. */
+/* Checks the time limits of a running replay. */
 static void limits(struct stream *stream, int64_t now_us)
 {
     const struct kv_feed *feed = stream->feed;

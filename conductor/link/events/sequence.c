@@ -19,8 +19,8 @@ enum kv_verdict kv_sequence_live(struct kv_sequence *s, uint64_t number,
         return KV_SEQUENCE_NEXT;
     if (number > kv_sequence_wanted(s))
         return KV_SEQUENCE_GAP;
-    /* A replay had this number. If the message is newer than all of the
-     * replay, it is another process's. */
+    /* A replay had this number. A message newer than all of the replay is
+     * another process's. */
     return time_s > s->time_s && s->time_s > 0 ? KV_SEQUENCE_RESTART
                                                : KV_SEQUENCE_DUPLICATE;
 }

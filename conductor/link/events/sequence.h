@@ -1,6 +1,6 @@
 /*
- * What a message's number says: publishers count from 0 (some from 1), so a
- * skipped number is a lost message, and a lower number another process. Pure.
+ * Judges messages by number: publishers count from 0 (some from 1), so a
+ * skipped number is a lost message, a lower number another process. Pure.
  *
  * A message may come twice: live, and in a replay of missing ones.
  */
@@ -13,20 +13,20 @@
 struct kv_sequence {
     bool any_live, any_applied;
     uint64_t live;    /* number of the last live message */
-    uint64_t first;   /* of the first applied message since the last forget */
-    uint64_t applied; /* of the last applied one, live or replayed */
-    double time_s;    /* when sent, by the sender's clock; 0 = unknown */
+    uint64_t first;   /* of the first one applied since the last forget */
+    uint64_t applied; /* number of the last one applied, live or replayed */
+    double time_s;    /* when the sender's clock sent it; 0 = unknown */
 };
 
 enum kv_verdict {
     KV_SEQUENCE_NEXT,      /* apply it */
-    KV_SEQUENCE_DUPLICATE, /* a replay brought it already */
-    KV_SEQUENCE_GAP,       /* those from kv_sequence_wanted() on are lost */
+    KV_SEQUENCE_DUPLICATE, /* a replay had it already */
+    KV_SEQUENCE_GAP,       /* messages from kv_sequence_wanted() on are lost */
     KV_SEQUENCE_RESTART,   /* the publisher began anew */
 };
 
 /*
- * Judges a live message, and notes that it came, not that it was applied.
+ * Judges a live message, and notes its arrival (not that it was applied).
  *   time_s  when it was sent, by the sender's clock; 0 = unknown.
  */
 enum kv_verdict kv_sequence_live(struct kv_sequence *s, uint64_t number,

@@ -1,4 +1,4 @@
-/* ZeroMQ sockets in the event loop, and whose turn it is. */
+/* ZeroMQ sockets in the event loop, which take turns. */
 #include "conductor/link/events/socket.h"
 
 #include <errno.h>
@@ -10,11 +10,11 @@
 
 #include "base/clock.h"
 
-/* Messages that libzmq keeps for us; the publisher keeps more. */
+/* Messages that libzmq buffers for us; the publisher keeps more. */
 #define QUEUE_MESSAGES 512
-/* Messages of one socket before the next one has its turn. */
+/* Messages taken from a socket in its turn. */
 #define TURN_MESSAGES 16
-/* Time for all sockets before the loop goes on. */
+/* Time for all sockets in one turn of the loop. */
 #define TURN_US 1000
 
 #define HANDSHAKE_FAILED                    \
@@ -26,10 +26,10 @@ TAILQ_HEAD(socket_list, kv_socket);
 struct kv_loop {
     struct event_base *base;
     void *context;
-    struct event *turn;       /* pending while any socket is ready, or work left
-                               */
+    struct event *turn;       /* pending while any socket is ready, or work is
+                                 left */
     struct socket_list ready; /* may have messages */
-    struct kv_socket *taking; /* whose callback runs; NULL: it was closed */
+    struct kv_socket *taking; /* its callback runs; NULL = it was closed */
     enum kv_work left;
     void (*work)(void *arg);
     void *work_arg;
@@ -40,11 +40,11 @@ struct kv_socket {
     struct kv_loop *loop;
     void *zmq;
     struct event *readable;
-    void *monitor; /* reports when a SUB's connection ends or begins; NULL =
+    void *monitor; /* reports the end and begin of a SUB's connection; NULL =
                       unused */
     struct event *monitored;
-    uint32_t n_lost; /* connections that ended and did not come back */
-    bool refused;    /* the next connection to end failed its handshake */
+    uint32_t n_lost; /* connections lost and not back */
+    bool refused;    /* the next one to end is one that failed its handshake */
     bool ready, paused;
     const struct kv_socket_ops *ops;
     void *arg;
@@ -79,7 +79,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     event_active(s->loop->turn, EV_TIMEOUT, 1);
 }
 
-/* Whether there is a message. Reading ZMQ_EVENTS also re-arms the
+/* Whether a message is waiting. Reading ZMQ_EVENTS also re-arms the
  * descriptor. */
 static bool has_message(const struct kv_socket *s)
 {
@@ -90,8 +90,8 @@ static bool has_message(const struct kv_socket *s)
            (events & ZMQ_POLLIN);
 }
 
-/* Receives a whole message into at most KV_FRAMES_MAX frames. Returns how many
- * there were; 0: no message. */
+/* Receives a whole message into at most KV_FRAMES_MAX frames. Returns their
+ * number; 0 = no message. */
 static size_t receive(void *zmq, zmq_msg_t frames[KV_FRAMES_MAX])
 {
     size_t n = 0;
@@ -129,8 +129,8 @@ static bool take_message(struct kv_socket *s)
     return loop->taking && !s->paused;
 }
 
-/* A socket's turn: at least one message, and no more after until_us. It stays
- * in `ready` if it may have more. */
+/* Takes a socket's turn: at least one message, and none after until_us. The
+ * socket stays in `ready` if it may have more. */
 static void take_turn(struct kv_socket *s, int64_t until_us)
 {
     struct kv_loop *loop = s->loop;
@@ -233,8 +233,8 @@ static bool connection_event(struct kv_socket *s, uint16_t event)
     return back;
 }
 
-/* The monitor's messages: an event's number in 16 bits and a value; the
- * endpoint. Its descriptor says only that something happened. */
+/* Takes the monitor's messages: an event's number in 16 bits and a value; the
+ * endpoint. Its descriptor only signals that something happened. */
 static void on_monitored(evutil_socket_t fd, short what, void *arg)
 {
     zmq_msg_t frames[KV_FRAMES_MAX];
@@ -344,7 +344,7 @@ struct kv_socket *kv_socket_open(struct kv_loop *loop, enum kv_socket_kind kind,
         errno = error;
         return NULL;
     }
-    set_ready(s, true); /* for messages that came before */
+    set_ready(s, true); /* for messages that came earlier */
     return s;
 }
 

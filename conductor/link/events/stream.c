@@ -1,4 +1,4 @@
-/* One rank's messages, from their bytes to the map of its engine. */
+/* One rank's messages, from bytes to the engine's map. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

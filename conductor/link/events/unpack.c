@@ -1,5 +1,5 @@
-/* msgpack, value by value. The formats: a first byte that says the kind and,
- * for small values, the value; then a length or a number, big-endian. */
+/* msgpack, value by value. A value begins with a byte for its kind and, if
+ * small, the value; a length or a number follows, big-endian. */
 #include "conductor/link/events/unpack.h"
 
 #include <endian.h>
@@ -40,7 +40,7 @@ const uint8_t unpack_kinds[256] = {
     [0xe0 ... 0xff] = UNPACK_INTEGER,
 };
 
-/* A big-endian number of 1, 2, 4 or 8 bytes, which are there. */
+/* Returns a big-endian number of 1, 2, 4 or 8 readable bytes. */
 static uint64_t number(const uint8_t *p, uint32_t width)
 {
     uint64_t value = 0;
@@ -51,8 +51,8 @@ static uint64_t number(const uint8_t *p, uint32_t width)
 }
 
 /*
- * Reads a first byte and the number of `width` bytes behind it, if all of
- * that is there. On a failure the reader stands where it stood.
+ * Reads a first byte and the number of `width` bytes behind it, if all are in
+ * the buffer. On a failure the reader does not move.
  */
 static bool head(struct unpack *u, uint32_t width, uint64_t *value)
 {
@@ -112,7 +112,7 @@ bool unpack_map(struct unpack *u, uint32_t *n)
     return counted(u, before, count, 2, n);
 }
 
-/* The length in front of a string or of bytes. */
+/* Reads the length in front of a string or of bytes. */
 static bool length(struct unpack *u, uint32_t *n)
 {
     const uint8_t *before = u->at;
@@ -200,7 +200,7 @@ bool unpack_hash(struct unpack *u, uint64_t *out)
     return true;
 }
 
-/* Reads a token at p, where 5 bytes are readable. Returns its length; 0: it has
+/* Reads a token at p, where 5 bytes are readable. Returns its length; 0 =
  * another form. */
 static inline uint32_t token(const uint8_t *p, uint32_t *out)
 {
@@ -227,8 +227,8 @@ static inline uint32_t token(const uint8_t *p, uint32_t *out)
 /*
  * Reads two tokens at p, where 16 bytes are readable. Most tokens have 2 or 4
  * bytes behind a first byte of 0xcd or 0xce. The second token begins at one of
- * two places; both are read before it is known which, since a branch could not
- * be predicted. Returns the length of both; 0: one of them has another form.
+ * two places; it is read at both, since a branch could not be predicted.
+ * Returns the length of both tokens; 0 = one has another form.
  */
 static inline uint32_t two_tokens(const uint8_t *p, uint32_t out[2])
 {
@@ -245,7 +245,7 @@ static inline uint32_t two_tokens(const uint8_t *p, uint32_t out[2])
     return 6 + 2 * first + 2 * second;
 }
 
-/* A token in a form or at a place that token() does not take. */
+/* Reads a token in a form or at a place that token() does not handle. */
 static bool rare_token(struct unpack *u, uint32_t *out, bool *odd)
 {
     uint64_t value;
@@ -293,8 +293,8 @@ bool unpack_tokens(struct unpack *u, uint32_t n, uint32_t *out, bool *odd)
     return true;
 }
 
-/* Skips a first byte and the value's own bytes; *inside: how many values it
- * has, which are skipped in their turn. */
+/* Skips a first byte and the value's own bytes. *inside: number of values in
+ * it, to be skipped next. */
 static bool skip_one(struct unpack *u, uint64_t *inside)
 {
     static const uint8_t widths[] = {/* from 0xc4 */

@@ -3,8 +3,8 @@
  * recursion. Values that the caller does not need are skipped.
  *
  * Every function either reads one whole value, or leaves the reader failed:
- * then `expected` says what should have stood at `at`, and every later call
- * fails too. A count is never believed beyond the bytes that are left.
+ * then `expected` describes what was expected at `at`, and every later call
+ * fails too. No count is believed that exceeds the bytes left.
  */
 #ifndef CONDUCTOR_LINK_EVENTS_UNPACK_H
 #define CONDUCTOR_LINK_EVENTS_UNPACK_H
@@ -25,9 +25,9 @@ struct unpack_text {
     uint32_t n;
 };
 
-/* What stands next. */
+/* The kind of the next value. */
 enum unpack_kind {
-    UNPACK_END, /* of the buffer, or the reader has failed */
+    UNPACK_END, /* the buffer's end, or the reader has failed */
     UNPACK_NIL,
     UNPACK_INTEGER,
     UNPACK_TEXT,
@@ -40,14 +40,14 @@ enum unpack_kind {
 /* A reader of n bytes, borrowed. */
 void unpack_init(struct unpack *u, const void *bytes, size_t n);
 
-/* Fails the reader where it stands, or where it has failed before.
- * Returns false. */
+/* Fails the reader at its position, unless it has failed before. Returns
+ * false. */
 bool unpack_fail(struct unpack *u, const char *expected);
 
-/* The kind of a value by its first byte: an enum unpack_kind each. */
+/* The kind of a value, an enum unpack_kind, by its first byte. */
 extern const uint8_t unpack_kinds[256];
 
-/* The kind of the next value, which is not read. */
+/* Returns the kind of the next value without reading it. */
 static inline enum unpack_kind unpack_peek(const struct unpack *u)
 {
     return u->expected || u->at == u->end
@@ -59,7 +59,7 @@ static inline enum unpack_kind unpack_peek(const struct unpack *u)
 bool unpack_nil(struct unpack *u);
 
 /* Reads the head of an array or a map: n values, or n pairs, follow.
- * Returns whether it was one and can fit into what is left. */
+ * Returns whether there is one that can fit into the bytes left. */
 bool unpack_array(struct unpack *u, uint32_t *n);
 bool unpack_map(struct unpack *u, uint32_t *n);
 
@@ -69,8 +69,8 @@ bool unpack_text(struct unpack *u, struct unpack_text *out);
 /* Reads an integer of any width; a negative one as its two's complement. */
 bool unpack_integer(struct unpack *u, uint64_t *out);
 
-/* Reads a time in seconds: a float of 8 bytes; any other value is skipped and
- * leaves *out as it is. */
+/* Reads a time in seconds: a float of 8 bytes. Skips any other value, and
+ * leaves *out unchanged. */
 bool unpack_seconds(struct unpack *u, double *out);
 
 /* Reads a block's hash: an integer, or the last 8 bytes, big-endian, of a byte
@@ -84,10 +84,10 @@ bool unpack_hash(struct unpack *u, uint64_t *out);
  */
 bool unpack_tokens(struct unpack *u, uint32_t n, uint32_t *out, bool *odd);
 
-/* Skips n values with all that is in them. Cost: O(their bytes). */
+/* Skips n values and all values inside. Cost: O(their bytes). */
 bool unpack_skip(struct unpack *u, uint32_t n);
 
-/* Whether two texts are equal. */
+/* Returns whether two texts are equal. */
 static inline bool unpack_text_same(struct unpack_text a, struct unpack_text b)
 {
     return a.n == b.n && memcmp(a.bytes, b.bytes, a.n) == 0;

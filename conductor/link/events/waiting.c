@@ -1,11 +1,11 @@
-/* Events that wait for their parent: one list by age, and one for each of the
- * buckets that parents fall into. */
+/* Events that wait for their parent: in a list by age, and in one list for each
+ * hash bucket of parents. */
 #include "conductor/link/events/waiting.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Freed in one sweep: they take as long as a block or two. */
+/* Events freed in one sweep: they take as long as a block or two. */
 #define SWEEP_EVENTS 4u
 
 static struct waiting_list *bucket_of(struct waiting *w, uint64_t parent)
@@ -74,7 +74,7 @@ void waiting_fini(struct waiting *w)
         ;
 }
 
-/* One piece of memory: the event, and its arrays behind it. */
+/* Copies an event into one piece of memory, with its arrays behind it. */
 static struct waiting_event *copy_of(const struct kv_event *e, size_t bytes)
 {
     struct waiting_event *event = malloc(bytes);

@@ -8,7 +8,7 @@
 
 #define WAITING_BUCKETS 1024u
 
-/* A copy of the event's blocks; it owns the arrays. */
+/* An event's blocks, copied; it owns the arrays. */
 struct waiting_event {
     TAILQ_ENTRY(waiting_event) by_age, by_parent;
     uint64_t parent;
@@ -28,7 +28,7 @@ struct waiting {
     struct waiting_list forgotten; /* dropped; freed by waiting_sweep() */
 };
 
-/* Makes *w empty; it will hold at most max_bytes. */
+/* Makes *w empty, for at most max_bytes. */
 void waiting_init(struct waiting *w, size_t max_bytes);
 
 /* Drops all events. Their memory is freed by waiting_sweep(), or at the end by
@@ -36,20 +36,20 @@ void waiting_init(struct waiting *w, size_t max_bytes);
 void waiting_clear(struct waiting *w);
 void waiting_fini(struct waiting *w);
 
-/* Frees some events that were dropped. Returns whether there were any. */
+/* Frees some dropped events. Returns whether there were any. */
 bool waiting_sweep(struct waiting *w);
 
-/* Whether waiting_sweep() has any to free. */
+/* Returns whether waiting_sweep() has events to free. */
 bool waiting_sweeps(const struct waiting *w);
 
 /*
- * Keeps a copy of an event with a parent. If there is no room the oldest ones
- * are dropped; an event larger than max_bytes is dropped itself.
+ * Keeps a copy of an event with a parent. Drops the oldest ones if there is no
+ * room; an event larger than max_bytes itself.
  */
 void waiting_keep(struct waiting *w, const struct kv_event *event);
 
-/* Takes out an event that waits for this parent; NULL = none. The caller frees
- * it with waiting_event_free(). */
+/* Removes and returns an event that waits for this parent; NULL = none. The
+ * caller frees it with waiting_event_free(). */
 struct waiting_event *waiting_take(struct waiting *w, uint64_t parent);
 void waiting_event_free(struct waiting_event *event);
 

@@ -38,7 +38,7 @@ static const char *text_of(const json_t *card, const char *key)
     return json_string_value(json_object_get(card, key));
 }
 
-/* The card's name, if it can be one of ours; else NULL. */
+/* Returns the card's name, if it is a valid one; else NULL. */
 static const char *name_of(const json_t *card)
 {
     const char *id = text_of(card, "id");
@@ -113,7 +113,7 @@ static uint32_t listed(const json_t *cards, const struct engine_names *names)
     return bits;
 }
 
-/* The first name whose bit is not set; NULL = none. */
+/* Returns the first name whose bit is not set; NULL = none. */
 static const char *lacking(const struct engine_names *names, uint32_t bits)
 {
     for (uint8_t k = 0; k < names->n; k++)

@@ -1,5 +1,5 @@
 /*
- * What an engine's /v1/models says: the model, its other names, and its LoRA
+ * Reads an engine's /v1/models: the model, its other names, and its LoRA
  * adapters. Pure.
  *
  * The model is the first card without a parent. Later cards without a parent
@@ -31,12 +31,12 @@ struct model_list {
     struct engine_names aliases, adapters;
     uint32_t window_tokens; /* of the model (max_model_len); 0 = unknown */
     uint32_t wanted_window_tokens; /* of the card with the wanted name */
-    uint32_t n_dropped;            /* aliases and adapters that had no room */
+    uint32_t n_dropped;            /* aliases and adapters without room */
     bool has_wanted;               /* a card has the wanted name */
     uint32_t listed_aliases;       /* bit k: a card has wanted name k */
     uint32_t listed_adapters;
     const char *lacks; /* first wanted alias or adapter that no card has,
-                          borrowed from model_wanted; NULL = all are there */
+                          borrowed from model_wanted; NULL = none lacks */
 };
 
 /*
@@ -51,7 +51,7 @@ struct model_list {
                                   struct model_list *out);
 
 /* Returns why an answer could not be read, static.
- *   error  of receiving it: -ENOBUFS: over MODEL_LIST_BYTES_MAX. */
+ *   error  while receiving it; -ENOBUFS: over MODEL_LIST_BYTES_MAX. */
 const char *model_list_fault(int error);
 
 /* Returns the window in tokens of the wanted name, `name`: its card's, or the

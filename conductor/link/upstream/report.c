@@ -22,7 +22,7 @@ static const struct {
     {"sglang:num_queue_reqs", SUM, AT(waiting)},
     {"sglang:token_usage", MOST, AT(kv_usage_ratio)},
     {"sglang:cache_config_info", CACHE, 0},
-    {"sglang:num_pages", PAGES, 0}, /* 0.5.23 has these instead */
+    {"sglang:num_pages", PAGES, 0}, /* SGLang 0.5.23 has this one instead */
     {"sglang:page_size", PAGE, 0},
     {"llamacpp:requests_processing", SUM, AT(running)},
     {"llamacpp:requests_deferred", SUM, AT(waiting)},
@@ -37,7 +37,7 @@ void report_begin(struct report_scan *scan, int64_t rank)
     scan->report = (struct engine_report){-1, -1, -1, -1, -1, -1};
 }
 
-/* The whole number in label="..."; -1: none there. */
+/* Returns the whole number in label="..."; -1 = none. */
 static int64_t label_number(const char *labels, const char *label)
 {
     size_t n = strlen(label);
@@ -62,8 +62,8 @@ static void add_blocks(struct engine_report *r, int64_t blocks)
     r->kv_blocks = (r->kv_blocks > 0 ? r->kv_blocks : 0) + blocks;
 }
 
-/* Label names differ between engines. Values are per rank: they add up, and
- * replace sglang:num_pages, which counts the same blocks. */
+/* Label names differ between engines. Values are per rank: they are added up,
+ * and replace sglang:num_pages, which counts the same blocks. */
 static void take_cache(struct report_scan *scan, const char *labels)
 {
     struct engine_report *r = &scan->report;
@@ -106,8 +106,8 @@ static void take_value(double *into, enum told told, double value)
         *into = value;
 }
 
-/* Where the value begins, after the name and its labels; a quoted label value
- * may hold any byte. NULL: not a sample. */
+/* Returns where the value begins, after the name and its labels; a quoted label
+ * value may hold any byte. NULL = not a sample. */
 static char *value_of(char *at)
 {
     bool quoted = false;
@@ -126,7 +126,7 @@ static char *value_of(char *at)
     return NULL;
 }
 
-/* vLLM names the rank "engine", SGLang "dp_rank". */
+/* Whether a sample is another rank's: label "engine" (vLLM) or "dp_rank". */
 static bool of_other_rank(const struct report_scan *scan, const char *labels)
 {
     int64_t rank = label_number(labels, "engine");

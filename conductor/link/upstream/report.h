@@ -1,6 +1,6 @@
 /*
- * An engine's load and cache size from its /metrics, Prometheus text that is
- * read as it comes: only one line is kept in memory. Pure.
+ * Reads an engine's load and cache size from its /metrics, Prometheus text, as
+ * it arrives: only one line is kept in memory. Pure.
  */
 #ifndef CONDUCTOR_LINK_UPSTREAM_REPORT_H
 #define CONDUCTOR_LINK_UPSTREAM_REPORT_H
@@ -19,7 +19,7 @@ struct engine_report {
     int64_t block_tokens, kv_blocks;
 };
 
-/* A text while it is read. */
+/* State of a text being read. */
 struct report_scan {
     struct engine_report report;
     int64_t rank; /* data-parallel rank to read; -1 = all */

@@ -25,7 +25,7 @@ struct resolver {
     struct resolver_address *all; /* (n), sorted */
     size_t n;
     size_t n_left_out;
-    bool tell_again; /* call changed() even if nothing changed */
+    bool tell_again; /* call changed() even without a change */
 };
 
 static int compare(const void *a, const void *b)
@@ -47,7 +47,7 @@ static size_t append(struct resolver_address *list, size_t n,
     return n;
 }
 
-/* Whether the look-up of its address family was answered. */
+/* Whether the look-up of an address's family was answered. */
 static bool was_answered(const struct resolver_address *a,
                          const struct dns_answer *answer)
 {
@@ -123,7 +123,7 @@ static void take(struct resolver *r, const struct dns_answer *answer)
 
 static void look_later(struct resolver *r)
 {
-    /* 80 to 120 %, so that names are not all looked up at once. */
+    /* 80 to 120 %, so that not all names are looked up at once. */
     (void)event_loop_wait(
         r->timer, r->every_us / 10 * 8 +
                       r->every_us / 1000 * (int64_t)(rand_r(&r->jitter) % 401));

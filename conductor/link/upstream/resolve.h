@@ -25,21 +25,21 @@ struct resolver;
 
 struct resolver_address {
     char text[RESOLVE_TEXT_BYTES];
-    unsigned misses; /* answers in a row without it */
+    unsigned misses; /* answers in a row without the address */
 };
 
-/* The name's n addresses, in strcmp() order, and how many were left out;
+/* Gets the name's n addresses, in strcmp() order, and how many were left out;
  * borrowed for the call. Returns false to be called again after the next
  * look-up. */
 typedef bool resolver_changed(void *arg, const struct resolver_address *all,
                               size_t n, size_t n_left_out);
 
-/* A look-up ended; why_not is NULL, or says why it failed; borrowed. */
+/* Called when a look-up ended; why_not is NULL, or why it failed; borrowed. */
 typedef void resolver_looked_up(void *arg, const char *why_not);
 
 struct resolver_ops {
-    resolver_changed *changed; /* after the first answer, which may be empty,
-                                  and when addresses change */
+    resolver_changed *changed; /* called after the first answer, which may be
+                                  empty, and when addresses change */
     resolver_looked_up *looked_up;
 };
 
@@ -57,7 +57,7 @@ struct resolver_ops {
                                             const struct resolver_ops *ops,
                                             void *arg);
 
-/* Ends it; no callback follows. NULL is a no-op. */
+/* Ends a resolver; no callback follows. NULL is a no-op. */
 void resolver_free(struct resolver *resolver);
 
 #endif

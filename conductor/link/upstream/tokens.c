@@ -11,7 +11,7 @@
 #define MAX_DEPTH 32
 
 struct reader {
-    struct json_walk walk; /* first, so that the walk's pointer is ours */
+    struct json_walk walk; /* first, so that a pointer to it is ours */
     uint32_t *tokens;
     size_t n;
 };

@@ -9,7 +9,7 @@
  * Reads the member "tokens", an array of ids, of the JSON object at
  * body[0 .. n), borrowed.
  *   tokens  (*n_tokens), owned by the caller on success.
- * Returns 0; -EINVAL: there is none; -ENOMEM. O(n).
+ * Returns 0; -EINVAL: no such member; -ENOMEM. O(n).
  */
 [[nodiscard]] int openai_tokens_read(const char *body, size_t n,
                                      uint32_t **tokens, size_t *n_tokens);

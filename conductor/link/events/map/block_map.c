@@ -1,4 +1,4 @@
-/* A map's life, and copies that are removed. stored.c adds copies, work.c goes
+/* A map's life, and the removal of copies. stored.c adds copies, work.c goes
  * through a batch. */
 #include "conductor/link/events/map/block_map.h"
 

@@ -1,14 +1,13 @@
-/* Adds copies: the keys of their blocks, and events that wait for their
- * parent. */
+/* Adds copies: computes the keys of their blocks, and keeps events that wait
+ * for their parent. */
 #include <errno.h>
 #include <string.h>
 
 #include "conductor/core/index/block_key.h"
 #include "conductor/link/events/map/state.h"
 
-/* Adds a copy of a block with this key, 0 = unknown. Returns 0; -ENOSPC: there
- * is no room for it; -EEXIST: its hash has another key, or all parts that it
- * can have. */
+/* Adds a copy of a block with this key, 0 = unknown. Returns 0; -ENOSPC: no
+ * room for it; -EEXIST: its hash has another key, or already all its parts. */
 static int add_copy(struct kv_map *map, uint64_t hash, struct copy_place place,
                     uint64_t key, uint64_t seed)
 {
@@ -31,8 +30,8 @@ static int add_copy(struct kv_map *map, uint64_t hash, struct copy_place place,
     return 0;
 }
 
-/* Sets the key of a hash in its entries without one. Tells the index of their
- * tiers, except said_tiers, of which the caller tells it. */
+/* Sets the key of a hash in its entries without one. Reports their tiers to the
+ * index, except said_tiers, which the caller reports. */
 void map_learn(struct kv_map *map, uint64_t hash, uint64_t parent_key,
                uint64_t key, uint64_t seed, unsigned said_tiers)
 {
@@ -61,7 +60,7 @@ static uint64_t key_of(const struct kv_map *map, uint64_t hash, uint64_t *seed)
                : key;
 }
 
-/* Keys of n blocks behind parent_key. */
+/* Computes the keys of n blocks behind parent_key. */
 static void piece_keys(const struct kv_map *map, uint64_t parent_key,
                        uint64_t seed, const uint32_t *tokens,
                        const uint64_t *extras, uint32_t n, uint64_t *keys)
@@ -109,7 +108,7 @@ static int add_groups(struct kv_map *map, const struct kv_event *e,
     return any ? 0 : rc;
 }
 
-/* Blocks of an event and where their chain begins. */
+/* Blocks of an event, and the beginning of their chain. */
 struct chain {
     const uint64_t *hashes, *extras;
     const uint32_t *tokens;
@@ -127,7 +126,7 @@ static void chain_advance(const struct kv_map *map, struct chain *chain,
     chain->n -= n;
 }
 
-/* Stores a piece whose keys are known. Returns how many blocks were stored
+/* Stores a piece whose keys are known. Returns the number of blocks stored
  * before one failed. */
 static uint32_t store_piece(struct kv_map *map, const struct kv_event *e,
                             uint16_t rank, const struct chain *chain,
@@ -153,7 +152,7 @@ static uint32_t store_piece(struct kv_map *map, const struct kv_event *e,
     return n;
 }
 
-/* Tells the index that a block is stored, unless a part of it is missing. */
+/* Reports a stored block to the index, unless a part of it is missing. */
 static void say_block(struct kv_map *map, const struct kv_event *e,
                       uint64_t parent_key, uint64_t hash, uint64_t key)
 {
@@ -161,7 +160,7 @@ static void say_block(struct kv_map *map, const struct kv_event *e,
         map_say_stored(map, e->tier, parent_key, &key, 1);
 }
 
-/* Likewise of the first n blocks of a chain. */
+/* Does the same for the first n blocks of a chain. */
 static void say_chain(struct kv_map *map, const struct kv_event *e,
                       const struct chain *chain, const uint64_t *keys,
                       uint32_t n)
@@ -175,7 +174,7 @@ static void say_chain(struct kv_map *map, const struct kv_event *e,
                   keys[i]);
 }
 
-/* Stores an event's blocks behind a known key; the first that fails ends the
+/* Stores an event's blocks behind a known key; the first failure ends the
  * event. Returns whether none failed. */
 static bool store_chain(struct kv_map *map, const struct kv_event *e,
                         uint16_t rank, const struct chain *chain)
@@ -194,7 +193,7 @@ static bool store_chain(struct kv_map *map, const struct kv_event *e,
     return done == chain->n;
 }
 
-/* Sets the keys of a waiting event's blocks, now that its parent has one. */
+/* Sets the keys of a waiting event's blocks, now that its parent has a key. */
 static void adopt(struct kv_map *map, struct chain chain)
 {
     uint64_t keys[MAP_PIECE_BLOCKS], known, seed;
@@ -215,7 +214,7 @@ static void adopt(struct kv_map *map, struct chain chain)
     }
 }
 
-/* Notes blocks that may have got keys: events that wait for them are next. */
+/* Notes blocks that may have got keys: events waiting for them are next. */
 static void say_parents(struct kv_map *map, const uint64_t *hashes, uint32_t n)
 {
     memcpy(map->work.parents, hashes, n * sizeof(*hashes));
@@ -223,8 +222,8 @@ static void say_parents(struct kv_map *map, const uint64_t *hashes, uint32_t n)
     map->work.parent = 0;
 }
 
-/* Moves an event to `ready` whose parent's key is known; if none waits for this
- * parent, goes on to the next parent. */
+/* Moves to `ready` an event whose parent's key is known; if no event waits for
+ * this parent, goes to the next parent. */
 static void take_ready(struct kv_map *map)
 {
     struct map_work *w = &map->work;
@@ -308,9 +307,9 @@ bool map_fits(struct kv_map *map, const struct kv_event *e)
     return true;
 }
 
-/* Finds the key before the event's blocks. If its parent is unknown, but its
- * first block is known, stores that block and goes on behind it. Returns false:
- * neither is known. */
+/* Finds the key before the event's blocks. If its parent is unknown but its
+ * first block is known, stores this block and continues behind it. Returns
+ * false if neither is known. */
 static bool find_parent(struct kv_map *map, const struct kv_event *e,
                         uint16_t rank, struct chain *chain)
 {

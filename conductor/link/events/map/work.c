@@ -5,10 +5,10 @@
 
 /* Events to prefetch ahead. */
 #define AHEAD_EVENTS 8u
-/* Blocks that a piece costs at most, unless one block of it costs more. */
+/* Most cost of a piece, in blocks, unless one block alone costs more. */
 #define PIECE_COST 1024u
 /* Slots that a clear looks at in one piece, and slots that take as long as a
- * block. Each entry removed costs one block more. */
+ * block. An entry removed costs one block more. */
 #define PIECE_LOOKS 4096u
 #define BLOCK_LOOKS 64u
 #define ALL_TIERS (BLOCK_TIER_BIT(BLOCK_TIERS) - 1)
@@ -50,8 +50,8 @@ static uint64_t entries_of(const struct kv_map *map, uint16_t rank,
     return n;
 }
 
-/* Removes a rank's entries in some tiers, from slot *at on; entries that move
- * up are looked at again. Returns whether some are left. */
+/* Removes a rank's entries in these tiers, from slot *at on; looks again at
+ * slots that entries move into. Returns whether some are left. */
 static bool clear_part(struct kv_map *map, uint16_t rank, unsigned tiers,
                        uint64_t *at)
 {
@@ -75,7 +75,7 @@ static bool clear_part(struct kv_map *map, uint16_t rank, unsigned tiers,
     return left > 0;
 }
 
-/* Whether all that is known is of this rank. */
+/* Whether all known entries are of this rank. */
 static bool has_only(const struct kv_map *map, uint16_t rank)
 {
     return !map->several_ranks && rank == map->rank;
@@ -101,7 +101,7 @@ bool kv_map_forgets(const struct kv_map *map)
     return map->clears.n > 0 || waiting_sweeps(&map->waiting);
 }
 
-/* Does a piece of forgetting. Returns whether there was any. */
+/* Forgets a piece. Returns whether there was anything to forget. */
 static bool forget_part(struct kv_map *map)
 {
     struct map_clears *c = &map->clears;
@@ -124,7 +124,7 @@ static bool forget_part(struct kv_map *map)
     return true;
 }
 
-/* Does a piece of a clear. Returns whether there is more of it. */
+/* Clears a piece. Returns whether more is left. */
 static bool cleared(struct kv_map *map, const struct kv_event *e, uint16_t rank)
 {
     bool all = map->config.parts || (!e->has_tier && has_only(map, rank));
@@ -142,8 +142,8 @@ static bool cleared(struct kv_map *map, const struct kv_event *e, uint16_t rank)
     return false;
 }
 
-/* Sets an event's tier, groups and rank as they count here. Returns false if
- * the event does not count. */
+/* Sets an event's tier, groups and rank to those that count here. Returns false
+ * if the event does not count. */
 static bool counts(struct kv_map *map, struct kv_event *e, uint16_t *rank)
 {
     if (map->config.parts) {
@@ -162,8 +162,8 @@ static bool counts(struct kv_map *map, struct kv_event *e, uint16_t *rank)
     return e->groups != 0 && (e->kind == KV_REMOVED || map_fits(map, e));
 }
 
-/* What one of the event's blocks costs: its copies, times the index's blocks in
- * it. */
+/* Returns the cost of one of the event's blocks: its copies, times the index's
+ * blocks in it. */
 static uint32_t block_cost(const struct kv_map *map, const struct kv_event *e)
 {
     uint32_t cut_into = map->block_tokens / map->config.block_tokens;
@@ -172,7 +172,7 @@ static uint32_t block_cost(const struct kv_map *map, const struct kv_event *e)
            (cut_into > 1 ? cut_into : 1);
 }
 
-/* The most that one of the event's blocks may cost. */
+/* Returns the most that one of the event's blocks may cost. */
 static uint32_t block_cost_max(const struct kv_map *map,
                                const struct kv_event *e)
 {
@@ -182,8 +182,8 @@ static uint32_t block_cost_max(const struct kv_map *map,
     return cost > behind ? cost : behind;
 }
 
-/* Cuts an event to the piece that begins at block `from`. A later piece has the
- * last block of the one before it as its parent. */
+/* Cuts an event to the piece that begins at block `from`. The parent of a later
+ * piece is the last block before it. */
 static void cut(struct kv_event *e, uint32_t from, uint32_t cost)
 {
     uint32_t most = cost < PIECE_COST ? PIECE_COST / cost : 1;
@@ -207,7 +207,7 @@ static void cut(struct kv_event *e, uint32_t from, uint32_t cost)
     e->n_hashes = left;
 }
 
-/* Takes the next piece of the batch. Returns whether its event goes on. */
+/* Takes the next piece of the batch. Returns whether its event has more. */
 static bool take_piece(struct kv_map *map)
 {
     struct map_work *w = &map->work;

@@ -21,8 +21,8 @@ void larger_name(struct recut *r, uint32_t at, uint32_t parent, uint64_t seed,
     p->last = keys[r->ratio - 1];
 }
 
-/* Counts one piece more, or fewer, that holds a block; tells the sink if it was
- * the first, or the last. */
+/* Counts one more, or one less, piece that holds a block; tells the sink if it
+ * was the first or the last. */
 static void count(struct recut *r, bool more, enum block_tier tier,
                   uint64_t before, uint64_t key)
 {

@@ -1,5 +1,4 @@
-/* Pieces as they come and go; smaller.c and larger.c derive the index's
- * blocks. */
+/* Adds and removes pieces; smaller.c and larger.c derive the index's blocks. */
 #include "conductor/link/events/recut/recut.h"
 
 #include <stdlib.h>
@@ -10,7 +9,7 @@
 #include "conductor/link/events/recut/state.h"
 
 #define SLOTS_MIN 64u
-/* On average, for each piece that there may be. */
+/* Average words for each of the most pieces. */
 #define WORDS_EACH 16u
 
 static uint32_t slots_max(const struct recut *r)
@@ -106,7 +105,7 @@ static bool grow(struct recut *r)
     return true;
 }
 
-/* A new piece, which is unsettled. Returns its slot, or NO_PIECE: no room. */
+/* Adds a piece, unsettled at first. Returns its slot, or NO_PIECE: no room. */
 static uint32_t add(struct recut *r, uint64_t key)
 {
     const struct copy_place place = {0};
@@ -136,8 +135,8 @@ static uint32_t add(struct recut *r, uint64_t key)
     return at;
 }
 
-/* Frees a piece that is not needed any more, and those before it that were kept
- * for it alone. */
+/* Frees a piece that is no longer needed, and earlier ones that were kept for
+ * it alone. */
 static void drop_idle(struct recut *r, uint32_t at)
 {
     while (at != NO_PIECE) {

@@ -16,28 +16,28 @@
 
 #include "conductor/link/events/map/block_map.h"
 
-/* Most smaller pieces in a tree: in all blocks that begin with the same piece.
- * When that one comes or goes, all of them are looked at. */
+/* Most smaller pieces in a tree, that is in all blocks that begin with the same
+ * piece. All are looked at when the first piece comes or goes. */
 #define RECUT_TREE_MAX 4096u
 
 struct recut;
 
 struct recut_config {
     uint32_t piece_tokens, block_tokens;
-    uint64_t max_pieces; /* fewer, if they need more than 16 words each */
-    uint64_t seed;       /* of its tables: random, as clients choose tokens */
+    uint64_t max_pieces; /* limit; fewer at over 16 words for each */
+    uint64_t seed;       /* of the tables: random, as clients choose tokens */
 };
 
-/* Makes one without pieces; arg is the sink's. Returns owned, or NULL: out of
- * memory or not block_cuts(). recut_free() does not call the sink; NULL is a
- * no-op. */
+/* Makes a recut without pieces; arg is given to the sink. Returns owned, or
+ * NULL: out of memory or not block_cuts(). recut_free() does not call the sink;
+ * NULL is a no-op. */
 [[nodiscard]] struct recut *recut_new(const struct recut_config *config,
                                       const struct kv_map_sink *sink,
                                       void *arg);
 void recut_free(struct recut *r);
 
 /*
- * Gives the tokens of pieces, before they are stored.
+ * Names pieces by their tokens, before they are stored.
  *   parent  key of the piece before the first one, named before; 0 = they begin
  *           a prompt.
  *   seed    of the keys.
@@ -48,30 +48,30 @@ void recut_name(struct recut *r, uint64_t parent, uint64_t seed,
                 const uint32_t *tokens, const uint64_t *extras,
                 const uint64_t *keys, uint32_t n);
 
-/* Put pieces into a tier, or take them out; the sink hears of the blocks that
- * follow. Pieces that were not named are ignored. Cost: O(n); for a smaller
+/* Put pieces into a tier, or take them out, and report the resulting blocks to
+ * the sink. Pieces that were not named are ignored. Cost: O(n); for a smaller
  * piece also the pieces behind it in its tree, fewer than RECUT_TREE_MAX. */
 void recut_stored(struct recut *r, enum block_tier tier, const uint64_t *keys,
                   size_t n);
 void recut_removed(struct recut *r, enum block_tier tier, const uint64_t *keys,
                    size_t n);
 
-/* Forgets pieces that were named and then not stored: at the end of each
- * event. */
+/* Forgets pieces that were named but not stored: call it at each event's
+ * end. */
 void recut_settle(struct recut *r);
 
-/* Forgets all, without telling the sink. */
+/* Forgets all pieces, without calls to the sink. */
 void recut_clear(struct recut *r);
 
-/* Returns how many pieces were looked at so far because others changed: each
+/* Returns how many pieces were looked at so far because others changed; each
  * takes about as long as a block. */
 uint64_t recut_cost(const struct recut *r);
 
-/* Returns how many pieces are looked at, at most, when one goes or comes. */
+/* Returns how many pieces, at most, are looked at when one comes or goes. */
 uint32_t recut_piece_cost(const struct recut *r);
 
-/* Returns how many pieces were not kept so far: no room, or their tree had
- * RECUT_TREE_MAX. */
+/* Returns how many pieces were rejected so far: no room, or RECUT_TREE_MAX in
+ * their tree. */
 uint64_t recut_full(const struct recut *r);
 
 /* Returns how many pieces are known now. */

@@ -5,8 +5,8 @@
 #include "conductor/core/index/block_key.h"
 #include "conductor/link/events/recut/state.h"
 
-/* The key of the block that ends with a piece, from the tokens of all its
- * pieces. */
+/* Returns the key of the block that ends with a piece, from the tokens of all
+ * its pieces. */
 static uint64_t block_key(const struct recut *r, uint32_t last, uint64_t seed)
 {
     uint32_t size = r->config.piece_tokens, at = last;
@@ -22,7 +22,7 @@ static uint64_t block_key(const struct recut *r, uint32_t last, uint64_t seed)
                                : key;
 }
 
-/* The first piece of its block. */
+/* Returns the first piece of a piece's block. */
 static uint32_t top_of(const struct recut *r, uint32_t at)
 {
     return r->pieces[at].parent == NO_PIECE ? at : r->pieces[at].tree;
@@ -98,8 +98,8 @@ static bool is_whole(const struct recut *r, const struct piece *p, unsigned bit)
            (p->parent == NO_PIECE || (r->pieces[p->parent].whole & bit));
 }
 
-/* The next piece below `top`, depth first; children of `at` only if `deeper`.
- * NO_PIECE = none. */
+/* Returns the next piece below `top`, depth first; children of `at` only if
+ * `deeper`. NO_PIECE = none. */
 static uint32_t next_below(const struct recut *r, uint32_t top, uint32_t at,
                            bool deeper)
 {

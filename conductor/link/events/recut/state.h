@@ -4,8 +4,8 @@
  * Invariants:
  * 1. A piece is kept while a tier has it, or a later piece of its block is
  *    kept.
- * 2. Smaller pieces: `whole` has the tiers that have the piece and all before
- *    it in its block; for a block's last piece, the tiers that the sink knows.
+ * 2. Smaller pieces: `whole` has the tiers with the piece and all earlier ones
+ *    of its block; for a block's last piece, the tiers that the sink knows.
  * 3. Larger pieces: `held` counts for each block and tier the pieces that hold
  *    it there.
  */
@@ -20,22 +20,22 @@
 
 struct piece {
     uint64_t key;    /* the map's */
-    uint64_t before; /* key of the index's block before its first; 0 = none */
-    uint64_t last;   /* of the block that ends with it; 0 = none */
+    uint64_t before; /* key of the block before its first one; 0 = none */
+    uint64_t last;   /* key of the block that ends with it; 0 = none */
     /* Smaller pieces: links of their block's tree. */
     uint32_t parent, child, next, prev;
     uint32_t link; /* next in the list of free or of unsettled ones */
     uint32_t tree; /* of a block's first piece: pieces in its tree; of others:
-                      the slot of the first one */
+                      the slot of this first piece */
     uint16_t at;   /* its index in its block */
-    uint8_t tiers; /* bits of tiers that have it */
+    uint8_t tiers; /* tiers that have the piece */
     uint8_t whole;
     bool used;
-    bool unsettled; /* named, and its event is not over */
-    bool odd;       /* it, or one before it in its block, has an `extra` */
+    bool unsettled; /* named, and the event has not ended */
+    bool odd;       /* it or an earlier one of its block has an `extra` */
 };
 
-/* Blocks that the sink will be told of in one call. */
+/* Blocks to report to the sink in one call. */
 struct said {
     bool stored;
     enum block_tier tier;
@@ -49,14 +49,14 @@ struct recut {
     struct kv_map_sink sink;
     void *arg;
     uint32_t ratio;              /* pieces in a block, or blocks in a piece */
-    bool larger;                 /* the pieces are the larger ones */
+    bool larger;                 /* pieces are larger than blocks */
     uint32_t n_words;            /* per piece */
     struct piece *pieces;        /* (n_pieces) */
     uint64_t *words;             /* (n_slots, n_words): tokens of a smaller
                                     piece, the block keys of a larger one */
     uint32_t n_pieces;           /* at least n_slots */
-    uint32_t n_slots, max_slots; /* room, and how much it may grow to */
-    uint32_t n_used;             /* slots that were ever used */
+    uint32_t n_slots, max_slots; /* room; limit of the room */
+    uint32_t n_used;             /* slots ever used */
     uint32_t free, unsettled;    /* lists */
     uint32_t widest;             /* pieces in the widest tree so far */
     struct copies_table by_key;  /* from a piece's key to its slot + 1 */
@@ -66,22 +66,22 @@ struct recut {
     uint64_t full, cost;
 };
 
-/* The n_words words of a piece: its tokens, or its block keys. */
+/* Returns the n_words words of a piece: its tokens, or its block keys. */
 static inline uint64_t *recut_words(const struct recut *r, uint32_t at)
 {
     return r->words + (size_t)at * r->n_words;
 }
 
-/* say.c: tells the sink of a block, perhaps later, together with the next
+/* say.c: reports a block to the sink, perhaps later, together with the next
  * ones. */
 void recut_say(struct recut *r, bool stored, enum block_tier tier,
                uint64_t before, uint64_t key);
 
-/* Tells the sink of the blocks that recut_say() holds back. */
+/* Reports the blocks that recut_say() holds back to the sink. */
 void recut_say_all(struct recut *r);
 
-/* smaller.c: whether one more piece may stand behind `parent`, which is
- * NO_PIECE for the first one of a prompt. */
+/* smaller.c: returns whether one more piece fits behind `parent`; NO_PIECE = as
+ * the first one of a prompt. */
 bool smaller_fits(const struct recut *r, uint32_t parent);
 
 /* Fills in a new piece `at` behind `parent`, with (piece_tokens) tokens, and
@@ -90,15 +90,15 @@ bool smaller_fits(const struct recut *r, uint32_t parent);
 void smaller_name(struct recut *r, uint32_t at, uint32_t parent, uint64_t seed,
                   const uint32_t *tokens, uint64_t extra);
 
-/* A tier got or lost a piece: tells the sink which blocks are whole there now,
- * or no longer. Cost: the pieces below it whose state changes, which are added
- * to r->cost. */
+/* Reports to the sink which blocks became whole in a tier, or ceased to be,
+ * when it got or lost a piece. Cost: the pieces below it whose state changes,
+ * which are added to r->cost. */
 void smaller_changed(struct recut *r, uint32_t at, enum block_tier tier);
 
 /* Takes a piece without children out of its tree. */
 void smaller_unlink(struct recut *r, uint32_t at);
 
-/* Whether invariant 2 holds. O(pieces). */
+/* Returns whether invariant 2 holds. O(pieces). */
 bool smaller_check(const struct recut *r);
 
 /* larger.c: fills in a new piece `at` behind `parent`: the keys of the blocks
@@ -106,11 +106,11 @@ bool smaller_check(const struct recut *r);
 void larger_name(struct recut *r, uint32_t at, uint32_t parent, uint64_t seed,
                  const uint32_t *tokens, uint64_t extra);
 
-/* A tier got or lost a piece: tells the sink which of its blocks have their
- * first holder there, or lost their last. */
+/* Reports to the sink which blocks of a piece got their first holder in a tier,
+ * or lost their last, when it got or lost the piece. */
 void larger_changed(struct recut *r, uint32_t at, enum block_tier tier);
 
-/* Whether invariant 3 holds. O(pieces). */
+/* Returns whether invariant 3 holds. O(pieces). */
 bool larger_check(const struct recut *r);
 
 #endif

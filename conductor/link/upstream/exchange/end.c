@@ -1,5 +1,4 @@
-/* The end of exchanges, and of connections: kept for the next one, or closed.
- */
+/* Ends exchanges; keeps their connections for the next one, or closes them. */
 #include <event2/bufferevent.h>
 #include <stdlib.h>
 
@@ -38,7 +37,7 @@ void upstream_drop_kept(struct exchange *x)
     drop(x, &x->upstream->idle, &x->upstream->n_idle);
 }
 
-/* The connection has no exchange any more: it is kept, or closed. */
+/* Keeps or closes the connection of an exchange that has ended. */
 static void release(struct exchange *x)
 {
     struct upstream *u = x->upstream;
@@ -63,7 +62,7 @@ static void release(struct exchange *x)
     stream_pause(x->stream, false);
 }
 
-/* The list ends with the connections that were idle longest. */
+/* Connections idle for the longest time are at the list's end. */
 void upstream_on_old(evutil_socket_t, short, void *arg)
 {
     struct upstream *u = arg;

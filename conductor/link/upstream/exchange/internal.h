@@ -1,4 +1,4 @@
-/* Shared by the files of this folder. Nobody else includes this. */
+/* Exchanges. Private to the files of this folder. */
 #ifndef CONDUCTOR_LINK_UPSTREAM_EXCHANGE_INTERNAL_H
 #define CONDUCTOR_LINK_UPSTREAM_EXCHANGE_INTERNAL_H
 
@@ -12,7 +12,7 @@
 
 enum exchange_part {
     PART_HEAD,
-    PART_SIZED, /* as many bytes as Content-Length says */
+    PART_SIZED, /* Content-Length bytes */
     PART_CHUNKED,
     PART_TO_END, /* until the engine closes */
     PART_DONE,
@@ -22,8 +22,8 @@ struct exchange {
     TAILQ_ENTRY(exchange) entry;
     struct upstream *upstream;
     struct dns_lookup *lookup;      /* of the host; NULL = none under way */
-    struct bufferevent *connecting; /* NULL = still looking up the host, or
-                                       already connected */
+    struct bufferevent *connecting; /* NULL = host look-up still runs, or
+                                       connected */
     struct stream *stream;          /* NULL = not connected */
     struct event patience;          /* connect timeout; pending until open */
     int64_t idle_since_us;          /* of a kept connection */
@@ -33,13 +33,13 @@ struct exchange {
     void *arg;
     enum exchange_part part;
     bool open;            /* connected, TLS included */
-    bool reused;          /* the connection had an exchange before */
-    bool any;             /* bytes of an answer have come */
+    bool reused;          /* the connection had an earlier exchange */
+    bool any;             /* some bytes of an answer have come */
     bool over;            /* the engine sends no more */
     bool keep;            /* the answer leaves the connection open */
-    bool in_call;         /* a callback runs: freed only after it */
-    struct http_slice id; /* the request's, see whose.h; n 0 = none usable */
-    uint64_t use;         /* requests that may share it; see use_of() */
+    bool in_call;         /* a callback runs: free it only afterwards */
+    struct http_slice id; /* of the request, see whose.h; n 0 = none usable */
+    uint64_t use;         /* requests of one `use` may share it; see use_of() */
     uint64_t left;        /* bytes of a PART_SIZED body to come */
     struct http_chunked chunked;
 };
@@ -56,22 +56,22 @@ struct upstream {
     struct event *old;               /* closes kept connections after idle_us */
     struct exchange_list busy, idle; /* idle: most recently used first */
     size_t n_busy, n_idle;
-    bool anonymous; /* its last good answer did not name its request */
+    bool anonymous; /* the last good answer did not name its request */
 };
 
 /* Stream callback: reads the answer; arg is the exchange. */
 void upstream_on_read(void *arg);
 
-/* Stream callback: the connection broke off with `error`, a negative errno, or
- * the engine closed it (0); arg is the exchange. */
+/* Stream callback: the connection broke with `error`, a negative errno, or the
+ * engine closed it (0); arg is the exchange. */
 void upstream_on_ended(void *arg, int error);
 
 /* Fails an exchange whose connection did not open, or was reset, with `error`,
- * an errno. After a TLS error the engine is still there, perhaps with its
- * cache, so that is not UPSTREAM_UNREACHABLE. */
+ * an errno. A TLS error is not UPSTREAM_UNREACHABLE: the engine still runs,
+ * perhaps with its cache. */
 void upstream_fail_connect(struct exchange *x, int error);
 
-/* Closes its connection, if it has one. */
+/* Closes the connection of an exchange, if there is one. */
 void upstream_close(struct exchange *x);
 
 /* Opens a connection for an exchange that is in the busy list, and writes its

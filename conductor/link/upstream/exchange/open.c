@@ -81,8 +81,8 @@ static const struct stream_ops stream_ops = {
     .ended = upstream_on_ended,
 };
 
-/* The socket is connected: begins TLS, if any, and writes the request. Returns
- * 0 or -ENOMEM. */
+/* Begins TLS, if any, on a connected socket, and writes the request. Returns 0
+ * or -ENOMEM. */
 static int speak(struct exchange *x, int fd)
 {
     const struct upstream *u = x->upstream;
@@ -142,8 +142,8 @@ const char *upstream_late(const struct exchange *x)
                             : "it does not answer";
 }
 
-/* The connect timeout, TLS included. If the loop was late and the socket has
- * connected, libevent reports that right after this: waits for it. */
+/* Handles the connect timeout, TLS included. If the loop was late and the
+ * socket has connected, libevent reports that right after this: waits. */
 static void on_patience(evutil_socket_t, short, void *arg)
 {
     struct exchange *x = arg;

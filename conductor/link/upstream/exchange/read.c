@@ -1,11 +1,11 @@
-/* The answer of an exchange: its head, and its body without the framing. */
+/* Reads the answer of an exchange: head, and body without the framing. */
 #include <errno.h>
 #include <string.h>
 
 #include "base/socket.h"
 #include "conductor/link/upstream/exchange/internal.h"
 
-/* Whether the callback cancelled the exchange, which is then freed. */
+/* Returns whether the callback cancelled the exchange; if so, frees it. */
 static bool was_cancelled(struct exchange *x)
 {
     x->in_call = false;
@@ -15,7 +15,7 @@ static bool was_cancelled(struct exchange *x)
     return true;
 }
 
-/* Hands n bytes over; false: the exchange is gone. */
+/* Hands over n bytes. Returns false: the exchange is gone. */
 static bool hand_over(struct exchange *x, const char *bytes, size_t n)
 {
     if (n == 0)
@@ -26,7 +26,7 @@ static bool hand_over(struct exchange *x, const char *bytes, size_t n)
 }
 
 /* Copies the first bytes of a body at [at .. end) without framing. Returns how
- * many; *all: the body has no more. */
+ * many; *all: the body ends with them. */
 static size_t peek(const struct exchange *x, const char *at, const char *end,
                    char out[WHOSE_BYTES_MAX], bool *all)
 {
@@ -57,10 +57,10 @@ static size_t peek(const struct exchange *x, const char *at, const char *end,
     return got;
 }
 
-/* Tells whose answer this is, by its head and its body so far at [at .. end);
- * `full`: no more bytes are awaited. A new connection's answer is accepted. So
- * is an error that names no request, if it is 429 or 5xx, or if the request may
- * not be sent again. */
+/* Decides whose answer this is, by its head and its body so far at [at .. end);
+ * `full`: no more bytes are awaited. An answer on a new connection is accepted;
+ * so is an error that names no request, if it is 429 or 5xx, or if the request
+ * may not be sent again. */
 static enum whose whose(struct exchange *x, const struct http_head *head,
                         const char *at, const char *end, bool full)
 {
@@ -81,7 +81,7 @@ static enum whose whose(struct exchange *x, const struct http_head *head,
                : found;
 }
 
-/* The answer does not name this request: sends it again, or fails it. */
+/* Sends the request again, or fails it: the answer does not name it. */
 static void refuse(struct exchange *x)
 {
     if (!x->request.repeats)
@@ -111,7 +111,7 @@ static void frame_body(struct exchange *x, const struct http_head *head)
 }
 
 /* Reads heads up to the final answer's. Returns 1: it was handed over; 0: more
- * bytes are needed, and a held head is read again then; -1: the exchange is
+ * bytes are needed, and then a held head is read again; -1: the exchange is
  * gone. */
 static int read_head(struct exchange *x)
 {
@@ -191,7 +191,7 @@ static size_t read_piece(struct exchange *x, const char *run, size_t n)
     return hand_over(x, piece.at, piece.n) ? used : 0;
 }
 
-/* Reads what has come of the body. False: the exchange is gone. */
+/* Reads the bytes of the body so far. Returns false: the exchange is gone. */
 static bool read_body(struct exchange *x)
 {
     const char *run;
@@ -208,7 +208,7 @@ static bool read_body(struct exchange *x)
     return true;
 }
 
-/* Reads what has come of the answer. Returns false: the exchange is gone, or
+/* Reads the bytes of the answer so far. Returns false: the exchange is gone, or
  * its request was sent again. */
 static bool read_answer(struct exchange *x)
 {
@@ -222,7 +222,7 @@ void upstream_on_read(void *arg)
     struct exchange *x = arg;
     size_t n;
 
-    if (!x->ops) { /* kept: what comes belongs to no request */
+    if (!x->ops) { /* kept: these bytes belong to no request */
         upstream_drop_kept(x);
         return;
     }
@@ -232,7 +232,7 @@ void upstream_on_read(void *arg)
         return;
     if (x->part == PART_DONE)
         upstream_end(x);
-    else /* with Nagle's algorithm an engine withholds the rest until the ACK */
+    else /* with Nagle's algorithm an engine delays the rest until an ACK */
         socket_acknowledge(stream_fd(x->stream));
 }
 
@@ -245,14 +245,14 @@ void upstream_on_ended(void *arg, int error)
         return;
     }
     x->over = error == 0;
-    /* A head whose body ends with the connection may wait for that body. */
+    /* A head may have waited for a body that ends with the connection. */
     if (x->over && x->part == PART_HEAD && !read_answer(x))
         return;
     if (x->over && x->part == PART_TO_END) {
         upstream_end(x);
         return;
     }
-    if (x->reused && !x->any) { /* closed before the engine saw the request */
+    if (x->reused && !x->any) { /* closed before the engine read the request */
         if (!upstream_send_again(x))
             upstream_fail(x, UPSTREAM_BROKEN, "out of memory");
         return;

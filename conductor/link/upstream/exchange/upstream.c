@@ -3,8 +3,8 @@
  *
  *   busy: has an exchange;  idle: has none, is open, and owes nothing
  *   n_busy, n_idle  count the two lists; n_idle <= options.max_idle
- *   a connection whose exchange ended early, or whose end was not seen, is
- *   closed, never kept
+ *   a connection whose exchange ended early, or whose answer's end was not
+ *   seen, is closed, never kept
  */
 #include "conductor/link/upstream/exchange/upstream.h"
 
@@ -15,9 +15,9 @@
 #include "base/tls.h"
 #include "conductor/link/upstream/exchange/internal.h"
 
-/* Whether a kept connection has nothing unread: a late answer, or an end, would
- * be taken for the next request's. Under TLS unread bytes need not be an
- * answer, so the socket is not looked at. */
+/* Whether a kept connection has no unread bytes: a late answer, or a close,
+ * would be taken for the next request's. Under TLS unread bytes need not be an
+ * answer, so the socket is not checked. */
 static bool is_silent(const struct exchange *x)
 {
     char byte;
@@ -28,8 +28,8 @@ static bool is_silent(const struct exchange *x)
                                                MSG_PEEK | MSG_DONTWAIT) < 0);
 }
 
-/* Requests with the same use share connections: 0 = all without an id; else a
- * hash of the path, since answers on one path name requests alike. */
+/* Requests with equal use share connections: 0 = all without an id; else a hash
+ * of the path, since answers of one path name requests in the same way. */
 static uint64_t use_of(const struct upstream_request *r, struct http_slice *id)
 {
     uint64_t h = 0xcbf29ce484222325u;
@@ -42,7 +42,7 @@ static uint64_t use_of(const struct upstream_request *r, struct http_slice *id)
 }
 
 /* The most recently used kept connection of this use; NULL = none. A late
- * answer on it does no harm to a request that repeats: the answer's id differs,
+ * answer on it cannot harm a request that `repeats`: the answer's id differs,
  * so the request is sent again. */
 static struct exchange *kept_for(struct upstream *u, uint64_t use,
                                  const struct upstream_request *request)
@@ -60,7 +60,7 @@ static struct exchange *kept_for(struct upstream *u, uint64_t use,
     return NULL;
 }
 
-/* A kept connection, taken out of its list, or a fresh exchange. */
+/* Returns a kept connection, out of its list, or a fresh exchange. */
 static struct exchange *take(struct upstream *u, uint64_t use,
                              struct http_slice id,
                              const struct upstream_request *request)

@@ -1,14 +1,14 @@
 /*
- * HTTP/1.1 exchanges with one engine: a bounded number of connections that are
- * kept for later requests, the request's bytes as they are, and the answer's
- * head and body as they come.
+ * HTTP/1.1 exchanges with one engine: over a bounded number of connections,
+ * kept for later requests. The request's bytes are sent unchanged; the answer's
+ * head and body are handed over as they arrive.
  *
  *   upstream_send -> answer -> bytes, bytes, ... -> ended    the exchange is
  *                -> failed (at any time)                     dead afterwards
  *   upstream_cancel at any time before that: silence, its connection closes
  *
- * An exchange on a kept connection that the engine has closed meanwhile is sent
- * again on a new one: the engine cannot have begun it.
+ * An exchange on a kept connection that the engine has closed is sent again on
+ * a new one: the engine cannot have begun it.
  *
  * A request with an X-Request-Id gets a kept connection only if the last answer
  * named its request (whose.h), and there accepts only an answer that names its
@@ -34,20 +34,20 @@ struct exchange;
 
 struct upstream_options {
     size_t max_idle;       /* connections kept without a request */
-    size_t max_head_bytes; /* of an answer, with its empty line */
+    size_t max_head_bytes; /* of an answer, with the empty line */
     int64_t connect_us;    /* limit for a connection to open */
     int64_t idle_us;       /* kept connections close after this */
 };
 
 enum upstream_fault {
-    UPSTREAM_UNREACHABLE, /* no connection: nobody listens, or no such name */
+    UPSTREAM_UNREACHABLE, /* no connection: no listener, or no such host */
     UPSTREAM_RESET,       /* an open connection was reset before an answer */
     UPSTREAM_BROKEN,      /* the engine closed or reset it, or TLS failed */
     UPSTREAM_INVALID,     /* the answer is not HTTP, or over a bound */
     UPSTREAM_TIMEOUT,     /* the connection did not open in time */
 };
 
-/* Whether the engine's process is probably gone. */
+/* Returns whether the engine's process is probably gone. */
 static inline bool upstream_gone(enum upstream_fault fault)
 {
     return fault == UPSTREAM_UNREACHABLE || fault == UPSTREAM_RESET;
@@ -55,22 +55,20 @@ static inline bool upstream_gone(enum upstream_fault fault)
 
 /* A request; all of it is borrowed until the exchange is dead. */
 struct upstream_request {
-    const char *method; /* and path: with its query, without the prefix of the
-                           engine's URL */
+    const char *method; /* and path: with its query, without the URL's prefix */
     const char *path;
-    const char *headers; /* whole lines with their CR LF; without Host,
+    const char *headers; /* whole lines with CR LF; without Host,
                             Content-Length, Connection and Transfer-Encoding.
-                            Its X-Request-Id is unique */
+                            X-Request-Id is unique */
     const char *body;    /* (n) */
     size_t n;
-    bool holds_head; /* hand over a head of status 200 only with bytes of its
+    bool holds_head; /* hand over a head of status 200 only with bytes of the
                         body; without any the exchange fails */
     bool repeats; /* may be sent again even if the engine may have begun it */
 };
 
-/* The callbacks come from the loop, never from inside upstream_send() and
- * upstream_cancel(). `answer` and `bytes` may cancel the exchange. Arguments
- * are borrowed for the call. */
+/* The loop calls these, never upstream_send() or upstream_cancel(). `answer`
+ * and `bytes` may cancel the exchange. Arguments are borrowed for the call. */
 struct upstream_ops {
     /* The final answer's head; 1xx answers are skipped. */
     void (*answer)(void *arg, const struct http_head *head);
@@ -83,7 +81,7 @@ struct upstream_ops {
 
 /*
  * Makes an upstream; opens no connection yet.
- *   dns      looks names up; borrowed, like base; NULL = url has an address.
+ *   dns      looks up names; borrowed, like base; NULL = url has an address.
  *   url      copied.
  *   tls      for https, else NULL; the upstream takes a reference.
  *   options  copied.
@@ -94,15 +92,15 @@ upstream_new(struct event_base *base, struct dns *dns,
              const struct engine_url *url, struct tls *tls,
              const struct upstream_options *options);
 
-/* Closes all connections; every exchange has ended or was cancelled. NULL is a
- * no-op. */
+/* Closes all connections; every exchange must have ended or been cancelled.
+ * NULL is a no-op. */
 void upstream_free(struct upstream *upstream);
 
 /*
  * Sends a request.
  *   ops  borrowed until the exchange is dead; arg is handed to each.
- * Returns the exchange, owned by the upstream: the caller drops its pointer
- * with ended and failed, or gives it to upstream_cancel(). NULL: out of memory.
+ * Returns the exchange, owned by the upstream: the caller drops its pointer in
+ * `ended` and `failed`, or passes it to upstream_cancel(). NULL: out of memory.
  */
 [[nodiscard]] struct exchange *
 upstream_send(struct upstream *upstream, const struct upstream_request *request,
@@ -112,17 +110,17 @@ upstream_send(struct upstream *upstream, const struct upstream_request *request,
  * work. NULL is a no-op. */
 void upstream_cancel(struct exchange *exchange);
 
-/* Returns what a late exchange still waits for, in words; static. */
+/* Returns the event that a late exchange still waits for, in words; static. */
 const char *upstream_late(const struct exchange *exchange);
 
-/* Whether the engine cannot have the whole request yet. */
+/* Returns whether the engine cannot have the whole request yet. */
 bool upstream_unsent(const struct exchange *exchange);
 
 /* Stops reading the answer, or resumes: TCP then slows the engine down. `bytes`
  * may still come once after a pause. */
 void upstream_pause(struct exchange *exchange, bool pause);
 
-/* Return the open connections with an exchange, and the kept ones; 0 for
+/* Return the numbers of connections with an exchange, and of kept ones; 0 for
  * NULL. */
 size_t upstream_busy(const struct upstream *upstream);
 size_t upstream_idle(const struct upstream *upstream);

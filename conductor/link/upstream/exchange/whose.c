@@ -47,8 +47,8 @@ static bool ends_with(struct http_slice told, struct http_slice id)
            (told.n == id.n || memchr("-_", told.at[told.n - id.n - 1], 2));
 }
 
-/* Skips white space and a word. Returns 1; 0: more bytes are needed; -1:
- * something else is there. */
+/* Skips white space and a word. Returns 1; 0: more bytes are needed; -1: other
+ * text follows. */
 static int skip(const char **at, const char *end, const char *word)
 {
     size_t n = strlen(word), have;
@@ -64,7 +64,7 @@ static int skip(const char **at, const char *end, const char *word)
     return 1;
 }
 
-/* The id that a body begins with, as JSON or as an event. Returns as skip(). */
+/* Reads the id at a body's start, as JSON or an event. Returns as skip(). */
 static int read_id(const char *at, const char *end, struct http_slice *told)
 {
     const char *words[] = {"{", "\"id\"", ":", "\"", NULL}, *quote;
