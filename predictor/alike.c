@@ -41,7 +41,7 @@ void alike_leave(struct alike *a, struct alike_model *m)
     *a = (struct alike){0};
 }
 
-/* How much a block with this d counts. */
+/* Returns how much a block with this d counts. */
 static uint32_t counts(double d)
 {
     d = fabs(d);

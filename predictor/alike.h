@@ -7,8 +7,8 @@
  *   r       log(time) of an observation, less its class's mean (similar
  *           prompts, on the engines that are alike); clamped to +-ALIKE_CUT
  *   block   at least ALIKE_BLOCK observations of an engine, during which the
- *           others that are alike had at least half as many
- *   d       the mean r of a block less the mean r of those others meanwhile
+ *           other alike engines had at least half as many
+ *   d       the mean r of a block less the mean r of these others meanwhile
  *
  *   alike  -> unlike   blocks in a row on one side count ALIKE_RUN in sum: 1
  *                      for |d| > log(1.2), 2 for > log(2), 5 for > log(4)
@@ -43,7 +43,7 @@
 struct alike_model {
     double mean[ALIKE_CLASSES]; /* mean log(time) per class */
     uint32_t n_mean[ALIKE_CLASSES];
-    double sum; /* sum of n values of r, of engines that are alike */
+    double sum; /* sum of n values of r, of alike engines */
     uint64_t n;
     uint64_t seen; /* observations of all engines */
     uint32_t n_alike;
@@ -51,8 +51,8 @@ struct alike_model {
 
 /* State of an engine, all zero at first. */
 struct alike {
-    /* Its block: the sum of its n values of r; and model->sum and model->n
-     * when the block began, plus the engine's own part since. */
+    /* Its block: the sum of its n values of r; model->sum and model->n at the
+     * block's begin, plus the engine's own part since. */
     double sum, model_sum;
     uint64_t n, model_n;
     bool unlike;
@@ -70,7 +70,7 @@ struct alike {
  * observations. Returns whether a->unlike changed. */
 [[nodiscard]] bool alike_forget(struct alike *a, struct alike_model *model);
 
-/* The engine leaves or restarts: zeroes *a. */
+/* Removes an engine that leaves or restarts: zeroes *a. */
 void alike_leave(struct alike *a, struct alike_model *model);
 
 #endif

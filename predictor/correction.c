@@ -1,4 +1,4 @@
-/* The smoothed ratio of observed to predicted time. See correction.h. */
+/* Smooths the ratio of observed to predicted time. See correction.h. */
 #include "predictor/correction.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ int correction_init(struct correction *c, int64_t tau_us, double min_ratio,
     return 0;
 }
 
-/* The weight of an observation of `work_us`, in [0, 1]. */
+/* Returns the weight of an observation of `work_us`, in [0, 1]. */
 static double weight_of(const struct correction *c, int64_t work_us)
 {
     return 1.0 - exp(-(double)work_us / (double)c->tau_us);
@@ -34,7 +34,7 @@ static double weight_of(const struct correction *c, int64_t work_us)
 
 static void approach(struct correction *c, double target, double weight)
 {
-    /* The clamp only removes rounding errors. */
+    /* The clamp removes only rounding errors. */
     c->ratio = clamp(c->ratio + weight * (target - c->ratio), c->min_ratio,
                      c->max_ratio);
 }

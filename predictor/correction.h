@@ -1,11 +1,10 @@
 /* The correction of an instance: the smoothed ratio of observed to predicted
  * time. It adapts predictions to a slow, shared or throttled machine. Pure.
  *
- * A completion is weighted by its work. With equal weights, the many short
- * prompts, which tell least, would count most.
+ * A completion is weighted by its work. With equal weights the many short
+ * prompts, the least informative ones, would count most.
  *
- * Invariant: 0 < min_ratio <= ratio <= max_ratio, all finite.
- */
+ * Invariant: 0 < min_ratio <= ratio <= max_ratio, all finite. */
 #ifndef PREDICTOR_CORRECTION_H
 #define PREDICTOR_CORRECTION_H
 
@@ -26,8 +25,8 @@ struct correction {
     double sum_observed_us;
     double square; /* squared relative error of the sums, smoothed; 0 at
                       first */
-    double known; /* share of `square` that comes from observations, 0 .. 1; the
-                     rest is its initial 0 */
+    double known; /* observed share of `square`, 0 .. 1; the rest is its initial
+                     0 */
     int64_t tau_us;   /* predicted work that counts for 1 - 1/e, above 0 */
     double min_ratio; /* bounds of each observation, so also of the ratio */
     double max_ratio;
@@ -53,30 +52,30 @@ void correction_observe(struct correction *c, int64_t predicted_us,
  * rate at which it learns. */
 void correction_forget(struct correction *c, int64_t work_us);
 
-/* The factor for predictions: the ratio, or 1 if it is within CORRECTION_NOISE
- * of 1. A ratio that close to 1 reflects the last completions more than the
- * machine, and would make equal instances look different by chance. */
+/* Returns the factor for predictions: the ratio, or 1 if it is within
+ * CORRECTION_NOISE of 1. Such a ratio reflects the last completions more than
+ * the machine, and would make equal instances look different by chance. */
 static inline double correction_factor(const struct correction *c)
 {
     return fabs(c->ratio - 1.0) <= CORRECTION_NOISE ? 1.0 : c->ratio;
 }
 
-/* Relative standard deviation of observed sums from corrected predicted ones.
- * Dividing by `known` makes up for the initial 0; the lower bound keeps one
- * slow first sum from counting in full. */
+/* Returns the relative standard deviation of observed sums from corrected
+ * predicted ones. Dividing by `known` makes up for the initial 0; the lower
+ * bound keeps one slow first sum from counting in full. */
 static inline double correction_spread(const struct correction *c)
 {
     return sqrt(c->square / fmax(c->known, CORRECTION_KNOWN));
 }
 
-/* Least predicted work in each of these sums, in microseconds. */
+/* Returns the least predicted work in each of these sums, in microseconds. */
 static inline double correction_sum_us(const struct correction *c)
 {
     return (double)c->tau_us / CORRECTION_SUMS;
 }
 
-/* The predicted time times the factor, in microseconds, rounded to nearest and
- * clamped to 0 .. INT64_MAX / 4, so that a few of them can be added. */
+/* Returns the predicted time times the factor, in microseconds, rounded to
+ * nearest and clamped to 0 .. INT64_MAX / 4, so that a few can be added. */
 int64_t correction_apply_us(const struct correction *c, int64_t predicted_us);
 
 #endif

@@ -22,7 +22,7 @@ static double decode_poly(const struct cost_model *m, double batch, double kv)
     return d[0] + d[1] * batch + d[2] * kv;
 }
 
-/* A NaN, which no loaded model gives, becomes the largest cost, so that it is
+/* Turns NaN, which no loaded model gives, into the largest cost, so that it is
  * never chosen. */
 static int64_t clamp_us(double us)
 {
@@ -82,7 +82,7 @@ int64_t cost_model_decode_step_us(const struct cost_model *m, int64_t batch,
         decode_poly(m, at_least_zero(batch), at_least_zero(kv_tokens)));
 }
 
-/* The smaller of two, and NaN if either is: fmin() would hide it. */
+/* Returns the smaller number, or NaN if either is NaN: fmin() would hide it. */
 static double lesser(double a, double b)
 {
     if (isnan(a) || isnan(b))
@@ -90,7 +90,7 @@ static double lesser(double a, double b)
     return a < b ? a : b;
 }
 
-/* Cost of a run of chunks so far; 0 without tokens. */
+/* Returns the cost of a run of chunks so far; 0 without tokens. */
 static int64_t run_us(const struct cost_model *m, int64_t uncached_tokens,
                       int64_t cached_tokens)
 {

@@ -22,8 +22,8 @@
 #define COST_MODEL_DECODE_TERMS 3
 #define COST_MODEL_NAME_BYTES 256
 
-/* No cost is larger than this (11.6 days), so that the sum of nine million
- * queued costs still fits an int64_t. */
+/* Largest cost (11.6 days): the sum of nine million queued costs still fits an
+ * int64_t. */
 #define COST_MODEL_MAX_US INT64_C(1000000000000)
 
 /* The measured range. Outside of it, a cost is a guess. */
@@ -60,11 +60,11 @@ struct cost_model {
     struct cost_model_quality decode_quality;
 };
 
-/* The predicted time to prefill `uncached_tokens` behind `cached_tokens` reused
- * ones, in microseconds, rounded to nearest. The answer is clamped to 1 ..
- * COST_MODEL_MAX_US; a negative token count is taken as 0. Borrows `m`. If
- * `extrapolated` isn't NULL, it is set to whether the point is outside the
- * model's valid range. */
+/* Returns the predicted time to prefill `uncached_tokens` behind
+ * `cached_tokens` reused ones, in microseconds, rounded to nearest, clamped to
+ * 1 .. COST_MODEL_MAX_US; a negative token count is taken as 0. Borrows `m`.
+ * Sets *extrapolated (may be NULL) to whether the point is outside the valid
+ * range. */
 int64_t cost_model_prefill_us(const struct cost_model *m,
                               int64_t uncached_tokens, int64_t cached_tokens,
                               bool *extrapolated);
@@ -76,22 +76,22 @@ int64_t cost_model_prefill_beside_us(const struct cost_model *m,
                                      int64_t cached_tokens, double prompt_us,
                                      double token_us);
 
-/* The predicted time of one decode step of `batch` requests with `kv_tokens`
+/* Predicts the time of one decode step of `batch` requests with `kv_tokens`
  * KV tokens in total, in microseconds, rounded to nearest. Clamp, ownership
  * and `extrapolated` as for cost_model_prefill_us(). */
 int64_t cost_model_decode_step_us(const struct cost_model *m, int64_t batch,
                                   int64_t kv_tokens, bool *extrapolated);
 
-/* The time in us, at least 0, that n_tokens more add to a prefill that has
- * computed `done_tokens` behind `cached_tokens`. Over the chunks of a prompt it
+/* Returns the time in us, at least 0, that n_tokens more add to a prefill with
+ * `done_tokens` computed behind `cached_tokens`. Over the chunks of a prompt it
  * adds up to the whole cost; the first chunk has the constant part. Borrows
  * `m`. */
 int64_t cost_model_chunk_us(const struct cost_model *m, int64_t n_tokens,
                             int64_t done_tokens, int64_t cached_tokens);
 
-/* Time in us that a step with prompt chunks and decodes saves over separate
- * steps, because it reads the weights once: d0, the constant part of a decode
- * step, but at most prefill_us, the chunks' time. Borrows `m`. */
+/* Returns the time in us that a step with prompt chunks and decodes saves over
+ * separate steps, as it reads the weights once: d0, the constant part of a
+ * decode step, but at most prefill_us, the chunks' time. Borrows `m`. */
 int64_t cost_model_mixed_saves_us(const struct cost_model *m,
                                   int64_t prefill_us);
 
@@ -100,20 +100,20 @@ int64_t cost_model_mixed_saves_us(const struct cost_model *m,
 double cost_model_decodes_add_us(const struct cost_model *m, int64_t batch,
                                  int64_t kv_tokens);
 
-/* The smallest value, unclamped, of the prefill polynomial in the valid range,
- * in microseconds. Negative or NaN: the model is unusable. The polynomial is
+/* Returns the prefill polynomial's smallest value, unclamped, in the valid
+ * range, in us. Negative or NaN: the model is unusable. The polynomial is
  * linear in p and quadratic in u, so the four corners and the two vertices in u
  * at the ends of p are enough. Borrows `m`. */
 double cost_model_prefill_least_us(const struct cost_model *m);
 
-/* The smallest slope of the prefill polynomial in u and the smallest slope in
- * p within the valid range, in microseconds a token, whichever is less.
+/* Returns the smallest slope of the prefill polynomial, in u or in p, within
+ * the valid range, in microseconds a token.
  * Negative: more work would be predicted to take less time. Borrows `m`. */
 double cost_model_prefill_least_slope_us(const struct cost_model *m);
 
 /* The smallest value, unclamped, that the decode polynomial takes in batch
- * 1 .. batch_max, kv_tokens 0 .. kv_tokens_max, in microseconds. Borrows `m`.
- */
+ * 1 .. batch_max, kv_tokens 0 .. kv_tokens_max, in microseconds. Borrows
+ * `m`. */
 double cost_model_decode_least_us(const struct cost_model *m);
 
 #endif

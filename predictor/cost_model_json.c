@@ -209,7 +209,7 @@ int cost_model_save_file(const struct cost_model *m, const char *path,
     if (!text)
         return error_say(err, err_size, -ENOMEM, "cost model %s: out of memory",
                          path);
-    /* Refuse to save a model that could not be loaded. */
+    /* Refuses to save a model that could not be loaded. */
     rc = cost_model_load_buffer(text, strlen(text), path, &read_back, err,
                                 err_size);
     if (rc != 0)

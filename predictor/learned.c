@@ -74,8 +74,7 @@ void learned_waited(struct learned *l, uint32_t together, uint32_t apart)
     }
 }
 
-/* The first observations have equal weights, so that the guess goes at
- * once. */
+/* The first observations have equal weights, so that the guess soon fades. */
 void learned_step(struct learned *l, int64_t us)
 {
     double weight = 1.0 / (double)(l->steps + 1);

@@ -65,15 +65,15 @@ void learned_waited(struct learned *l, uint32_t together, uint32_t apart);
 /* Adds a mean time between two tokens of an answer. */
 void learned_step(struct learned *l, int64_t us);
 
-/* Whether LEARNED_ENOUGH prefills were seen, enough to promise times. */
+/* Returns whether LEARNED_ENOUGH prefills were seen, enough to predict. */
 bool learned_enough(const struct learned *l);
 
-/* Splits the time of an answer of `tokens` (at least 1) tokens that arrived as
- * a whole, `us` after its prefill began: one of its two parts, if the other one
- * is known and small enough. */
+/* The time of an answer of `tokens` (at least 1) tokens that arrived as a
+ * whole, `us` after its prefill began, split: gives one of the two parts if the
+ * other one is known and small enough. */
 struct learned_whole {
     int64_t prefill_us; /* 0 = unknown. Given if the steps take at most half of
-                           us, so that their relative error does not grow */
+                           `us`, so that their relative error does not grow */
     int64_t step_us;    /* 0 = unknown. Given if the prefill takes at most a
                            quarter of us */
 };

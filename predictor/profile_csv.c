@@ -46,7 +46,7 @@ static const struct meta {
     const char *key;
     size_t offset;
     enum {
-        SAME, /* a name required in every file, the same in all */
+        SAME, /* a name: required, the same in all files */
         NAME, /* a name required in every file */
         NUMBER
     } kind;
@@ -61,8 +61,8 @@ static const struct meta {
 
 #define METAS (sizeof(metas) / sizeof(*metas))
 
-/* The pass over one file. `meta` is checked against the profile at the header
- * line. */
+/* State while reading one file. `meta` is checked against the profile at the
+ * header line. */
 struct parser {
     struct csv csv;
     struct profile *profile;
@@ -162,7 +162,7 @@ static int set_integer(const struct parser *s, const char *key, int64_t *number,
     return 0;
 }
 
-/* "# key: value"; any other line after the # is a comment. */
+/* Reads "# key: value"; any other line after the # is a comment. */
 static int parse_meta(struct parser *s, char *line)
 {
     char *value = line + 1;
@@ -204,7 +204,7 @@ static int merge_name(const struct parser *s, const struct meta *meta)
 }
 
 /* The block size affects the cost of attention, so sizes must not be mixed. A
- * file without one goes with any. */
+ * file without one fits any. */
 static int merge_block_tokens(const struct parser *s, int64_t *of_profile)
 {
     int64_t tokens = s->meta.block_tokens;

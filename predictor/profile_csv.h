@@ -1,5 +1,5 @@
-/* Reads and writes what `conductor-worker --profile FILE.csv` and
- * `conductor-replay profile` measured:
+/* Reads and writes measurements of `conductor-worker --profile FILE.csv` and
+ * `conductor-replay profile`:
  *
  *   # engine: cpu
  *   # model: tiny
@@ -13,9 +13,8 @@
  *
  * One row is one measurement; repeats of a point are rows of their own. Other
  * lines that start with # are comments. Empty lines are skipped. The six values
- * above may come only before the header; engine, model, machine and date must
- * be there.
- */
+ * above may come only before the header; engine, model, machine and date are
+ * required. */
 #ifndef PREDICTOR_PROFILE_CSV_H
 #define PREDICTOR_PROFILE_CSV_H
 

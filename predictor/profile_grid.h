@@ -23,7 +23,7 @@ struct profile_limits {
     uint32_t max_batch;  /* decode batch */
     uint64_t max_kv;     /* KV tokens of a batch */
     uint32_t prefix_of;  /* prefixes are multiples of this many tokens */
-    uint32_t kv_of;      /* likewise KV tokens of a request in a batch */
+    uint32_t kv_of;      /* the same for KV tokens of a request in a batch */
     uint32_t short_kv; /* also measure this many KV tokens a request (0 = no) */
     uint32_t min_kv;   /* least KV tokens of a request */
 };

@@ -7,8 +7,8 @@
 #define APART_SHARE 4
 /* Least time of a step with prompts, whatever constant was learned. */
 #define STEP_LEAST_US 4000.0
-/* A prompt sent within 1/8 of a step's time before it may have come too late
- * for it. */
+/* A prompt sent within 1/8 of a step's time before its begin may have come too
+ * late for it. */
 #define THERE_SHARE 8
 
 static void add(struct steps_step *step, int64_t tokens, int64_t predicted_us,

@@ -18,12 +18,12 @@
 /* A first token. */
 struct steps_token {
     int64_t tokens; /* computed tokens of its prompt */
-    int64_t us; /* since its turn began; 0 = at the unseen end of the previous
-                   prompt; < 0 = out of turn */
+    int64_t us;     /* since its turn began; 0 = began at the previous prompt's
+                       unseen end; < 0 = out of turn */
     int64_t now_us;
     int64_t sent_us;      /* when its request was sent to the engine */
     int64_t predicted_us; /* the cost model's, for its prefill alone */
-    int64_t shared_us;    /* part of that paid once per step */
+    int64_t shared_us;    /* part of it that a step pays once */
 };
 
 /* A step that ended. */
@@ -33,7 +33,7 @@ struct steps_step {
     int64_t tokens; /* sum over its prompts */
     int64_t predicted_us;
     uint32_t prompts; /* 0 = no step */
-    bool left_one;    /* a prompt that waited when it began was not in it */
+    bool left_one;    /* it left out a prompt that waited at its begin */
 };
 
 /* Plain data; zero = no step was seen. */
@@ -45,7 +45,7 @@ struct steps {
 /*
  * Adds a first token.
  *   constant_us  known constant of a step, at least 0
- *   over         output: the previous step, if the token is not part of it;
+ *   over         written: the previous step, if the token is not part of it;
  *                else a step with 0 prompts
  */
 void steps_first_token(struct steps *s, const struct steps_token *token,

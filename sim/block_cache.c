@@ -40,7 +40,7 @@ static int grow(struct block_cache *cache)
     cache->n_slots = n;
     for (uint32_t i = 0; i < n; i++)
         heads[i] = NONE;
-    /* It only grows when every slot is in use. */
+    /* The table grows only when every slot is in use. */
     for (uint32_t i = 0; i < cache->fresh; i++) {
         uint32_t *head = head_of(cache, slots[i].key);
 
@@ -161,7 +161,7 @@ static void make_fit(struct block_cache *cache, unsigned tier)
     }
 }
 
-/* The first tier that exists. */
+/* Returns the first tier that exists. */
 static unsigned first_tier(const struct block_cache *cache)
 {
     unsigned tier = 0;

@@ -87,8 +87,8 @@ static bool is_gathered(const struct sim_moves *moves, uint64_t key)
     return false;
 }
 
-/* Gathers a move while a chain is stored. Takes every block as ready, which
- * holds where blocks are placed at service. */
+/* Gathers a move while a chain is stored. Counts every block as ready, as
+ * blocks placed at service are. */
 static void gather(struct sim *sim, uint32_t slot,
                    const struct cached_block *block, unsigned from, unsigned to)
 {
@@ -249,7 +249,7 @@ void sim_copies_touch(struct sim_node *node, const struct sim_request *request,
         if (i > AHEAD)
             look_ahead(node, request, i - 1 - AHEAD, 1);
 
-        /* Missing if a small first tier has evicted it. */
+        /* The block is missing if a small first tier has evicted it. */
         if (slot != BLOCK_CACHE_NONE)
             block_cache_touch(node->cache, slot);
     }
@@ -343,7 +343,7 @@ void sim_copies_store(struct sim *sim, struct sim_node *node,
         return;
     prefix_index_prefetch(sim->index, request->keys + first, last - first);
     look_ahead(node, request, first, last - first);
-    /* Gathered moves reach `index` only, as of ready blocks. */
+    /* Gathered moves are reported as ready, and to `index` only. */
     m->gathers = !sim->expected;
     for (uint32_t i = first; i < last; i++) {
         m->next = &request->keys[i];

@@ -5,8 +5,8 @@
  *   k steps of n requests with v tokens of KV take
  *   k (d0 + d1 n + d2 v) + d2 n k (k - 1) / 2
  *
- * The duration of a step is kept while a request that was in it is in the
- * batch, for that request's TBT.
+ * The duration of a step is kept, for TBTs, while a request that was in it is
+ * in the batch.
  */
 #include "sim/decode.h"
 
@@ -86,7 +86,7 @@ static void give_back(struct sim *sim, struct sim_node *node,
     grant(sim, node);
 }
 
-/* A held first token leaves when its KV is there, or at its TTFT limit. */
+/* Sends a held first token when its KV has come, or at its TTFT limit. */
 static void release_first(const struct sim *sim, struct sim_request *r)
 {
     int64_t until_us = dispatch_holds_until_us(&r->dispatch);

@@ -13,8 +13,8 @@
 /* Most requests in the system at once; further ones fail. */
 #define UNFINISHED_MAX (UINT64_C(1) << 22)
 
-/* Records core's forecast plus the pipeline passage, which core does not know.
- */
+/* Records core's forecast plus the time in the pipeline, which core does not
+ * know. */
 static void note_forecast(struct sim *sim, struct sim_request *r,
                           const struct dispatch_order *order)
 {
@@ -189,7 +189,7 @@ static enum dispatch_action place(struct sim *sim, struct sim_request *r)
 
     r->view = sim_views_turn(sim);
     tell(sim, r->view);
-    /* Room freed while no request waited starts no round of tries. */
+    /* Room freed while no request waited: no round of tries. */
     if (sim_retries_at_once(sim) && r->view->dispatch.n_waiting == 0)
         (void)sim_retry_next(sim, r->view);
     dispatch_place(&r->view->dispatch, &r->dispatch, sim->now_us, &order);

@@ -52,7 +52,7 @@
 /* Most prefills in progress on a node, as in workers/step/batch.h. */
 #define SIM_ACTIVE_MAX 16
 
-/* What a transfer or timer is for. */
+/* The kinds of transfers and timers. */
 enum sim_flow {
     SIM_FLOW_HANDOVER, /* a decision reaches its prefill node */
     SIM_FLOW_FETCH,    /* fetched blocks reach a prefill node */
@@ -71,7 +71,7 @@ enum sim_flow {
 /* A request's prefill. Times in slow us. */
 struct sim_prefill {
     int64_t started_us;
-    int64_t stood_us;  /* interrupted since then */
+    int64_t stood_us;  /* time of interruptions since then */
     int64_t engine_us; /* time in the node's first stage, without stood_us */
     struct queue_item item; /* its queue item, at the start */
     uint32_t cached_tokens;
@@ -123,11 +123,11 @@ struct sim_request {
     TAILQ_ENTRY(sim_request) every; /* in sim.every */
     TAILQ_ENTRY(sim_request) link;  /* in a node's kv_waits or ready list */
     TAILQ_ENTRY(sim_request) ready_link; /* in sim.ready, if `ready` */
-    bool ready;                          /* what it waited for has come */
+    bool ready;                          /* its blocks or hand-over have come */
     bool queued;                         /* is or was in a node's queue */
-    bool asks_again;                     /* was rejected, and came again */
+    bool asks_again;                     /* was rejected and has come again */
     bool holds_first;      /* its first token waits for its push */
-    struct sim_view *view; /* conductor it came to */
+    struct sim_view *view; /* its conductor */
     struct dispatch_request dispatch;
     uint64_t *keys; /* (n_keys) */
     uint32_t n_keys;
@@ -182,7 +182,7 @@ struct sim_node {
     unsigned role;
     bool shares;             /* decodes and cached blocks share its memory */
     struct cluster_node has; /* slowed down, with the true cost */
-    const struct cost_model *known; /* cost that core predicts by */
+    const struct cost_model *known; /* cost used by core's predictions */
     struct block_cache *cache;      /* NULL = no cache */
     struct sim_source_list readers[BLOCK_TIERS]; /* the first one reads */
     struct sim_queue queue;
@@ -204,22 +204,22 @@ TAILQ_HEAD(sim_node_list, sim_node);
 TAILQ_HEAD(sim_copy_list, sim_copy);
 
 /* Records that ended before an earlier request: request i at i & mask, in (mask
- * + 1) slots; index UINT64_MAX = empty. `first` is the next to hand over. */
+ * + 1) slots; index UINT64_MAX = empty. `first` is handed over next. */
 struct sim_late_records {
     struct sim_record *records;
     uint64_t mask;
     uint64_t first;
 };
 
-/* A conductor's view of the nodes, and its waiting requests. State that all
- * conductors share, as the prefix index, is not here. */
+/* A conductor's view of the nodes, and its waiting requests. Shared state, such
+ * as the prefix index, is in struct sim. */
 struct sim_view {
     uint32_t index;
     struct pool *pool; /* a node has the same id in all pools */
     struct scheduler *scheduler;
     struct dispatch dispatch;
     struct warm warm;     /* refused prompts to compute */
-    uint64_t *told_steps; /* (n_nodes), steps of batches told to the pool */
+    uint64_t *told_steps; /* (n_nodes), batch steps told to the pool */
 };
 
 struct sim {
@@ -359,13 +359,13 @@ void sim_ask_again(struct sim *sim, struct sim_request *request);
 void sim_handed_over(struct sim *sim, struct sim_request *request);
 
 /* hand_over.c: puts a request in its node's queue. It becomes ready after the
- * hand-over, but keeps its place: the order of the decisions. Returns 0 or
+ * hand-over, but its place is by the order of the decisions. Returns 0 or
  * -ENOMEM. */
 [[nodiscard]] int sim_hand_over(struct sim *sim, struct sim_node *node,
                                 struct sim_request *request);
 
 /* follow.c: returns whether prefills wait for others of their node that make
- * blocks which they count on. */
+ * blocks they count on. */
 bool sim_follows(const struct sim *sim);
 
 /* follow.c: finds the prefill that the last one of a node's queue follows. */
@@ -379,9 +379,9 @@ void sim_follow_began(const struct sim *sim, struct sim_node *node,
  */
 bool sim_follow_waits(const struct sim *sim, struct sim_node *node, uint32_t i);
 
-/* follow.c: call when a queued prefill begins and will evict blocks. Makes the
- * blocks that the others count on the most recently used, the oldest prefill's
- * last, up to all tiers of the node. */
+/* follow.c: call it when a queued prefill begins and will evict blocks. Makes
+ * the blocks that the others count on the most recently used, the oldest
+ * prefill's last, up to all tiers of the node. */
 void sim_follow_keep(const struct sim *sim, struct sim_node *node);
 
 /* warm.c: keeps a refused prompt for the background, if it is worth it. */
@@ -466,9 +466,8 @@ int64_t sim_prefill_left_us(const struct sim *sim, const struct sim_node *node);
 int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any);
 
 /* prefill.c: returns how long (us) a prompt takes behind the first stage of its
- * node: for each stage one step of its longest chunk, which is the first, the
- * last full or the last one. 0 without a pipeline. Core knows the first stage
- * only.
+ * node: for each stage one step of its longest chunk (the first, the last full
+ * or the last one). 0 without a pipeline. Core knows only the first stage.
  *   cost  as core knows it, of the node or of any. */
 int64_t sim_prefill_passage_us(const struct sim *sim,
                                const struct cost_model *cost, uint32_t n_tokens,
@@ -495,7 +494,7 @@ void sim_prefill_advance(struct sim *sim, struct sim_node *node);
  * still loading. */
 void sim_prefill_done(struct sim *sim, struct sim_request *request);
 
-/* prefill.c: the last chunk of a request has left the pipeline. */
+/* prefill.c: handles a request's last chunk leaving the pipeline. */
 void sim_prefill_pipe_ended(struct sim *sim, struct sim_request *request);
 
 /* push.c: sends KV (bytes) to the request's decode node, at once or when it has
@@ -519,7 +518,7 @@ void sim_push_observe(struct sim *sim, const struct sim_request *request);
  * come. */
 bool sim_push_granted(struct sim *sim, struct sim_request *request);
 
-/* prefill.c: a transfer of a request's KV has ended. */
+/* prefill.c: handles the end of a transfer of a request's KV. */
 void sim_push_ended(struct sim *sim, const struct links_end *end);
 
 #endif

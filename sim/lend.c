@@ -2,7 +2,7 @@
  * carried out by workers/pipeline. All stages take the same time. A chunk
  * passes each stage in core's expected share of its time; the prompt is done
  * when its last chunk has left the last stage. A lent node begins no prefill of
- * its own, except one that leads a group; a worker would take turns. */
+ * its own, except as a group's leader; a worker would take turns. */
 #include "sim/internal.h"
 
 static struct sim_node *node_of(struct sim *sim, uint32_t id)

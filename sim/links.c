@@ -2,7 +2,7 @@
  *
  * Invariants: a flow with a sender is in the sender's and in the receiver's
  * list, whose lengths are n + n_behind; left and rate hold at since_us; its
- * event is at the time when nothing is left. */
+ * event is at the time when left is 0. */
 #include "sim/links.h"
 
 #include <errno.h>
@@ -117,7 +117,7 @@ static void detach(struct sim_links *l, uint32_t f, int side)
     *(flow->most > 0.0 ? &s->n_behind : &s->n) -= 1;
 }
 
-/* Rate of a background transfer: 0 while a normal one is at either end. */
+/* Returns a background transfer's rate: 0 with a normal one at either end. */
 static double share_behind(const struct sim_links *l, const struct flow *flow)
 {
     const struct link_side *send = &l->sides[SEND][flow->node[SEND]];

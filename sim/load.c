@@ -131,7 +131,7 @@ static void here(struct sim *sim, struct sim_source *s)
     load_over(sim, s->load);
 }
 
-/* Sends a block that is in its holder's memory to the node that loads it. */
+/* Sends a block from its holder's memory to the node that loads it. */
 static void send_block(struct sim *sim, struct sim_source *s)
 {
     uint32_t to;
@@ -266,7 +266,7 @@ int sim_load_begin(struct sim *sim, struct sim_request *request,
             .started_us = sim->now_us,
         };
     }
-    load->n_events++; /* it must not end before all sources have begun */
+    load->n_events++; /* the load must not end before all sources have begun */
     for (size_t i = 0; i < load->n_sources; i++)
         ask_next(sim, &load->sources[i]);
     load->n_events--;

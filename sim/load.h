@@ -1,9 +1,9 @@
 /*
  * Loads the blocks that a decision planned. Each source of a plan sends its
  * blocks from the highest one down, while the request queues and computes from
- * the front. A node's tier serves reads one after another, at its rate, in the
- * order of the decisions; then blocks for another node cross the links.
- * Internal to sim.
+ * the front. A node's tier serves reads one by one, at its rate, in the order
+ * of the decisions; blocks for another node then cross the links. Internal to
+ * sim.
  *
  * Invariants: a source that reads, or waits to read, is in the list of its
  * node's tier, and the first in the list reads; a load lives until it is over
@@ -75,8 +75,8 @@ const struct sim_source *sim_load_source(const struct sim_load *load,
 /* Ends the request's use of its load; no-op without a load. */
 void sim_load_let_go(struct sim *sim, struct sim_request *request);
 
-/* Handle the end of an event: a block was read from a tier; a block came over
- * the links; a load by layer reached its planned begin. */
+/* Handle the end of an event: a block's read from a tier; its arrival over the
+ * links; the planned begin of a load by layer. */
 void sim_load_read(struct sim *sim, const struct links_end *end);
 void sim_load_sent(struct sim *sim, const struct links_end *end);
 void sim_load_due(struct sim *sim, const struct links_end *end);

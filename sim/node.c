@@ -8,7 +8,7 @@
 #include "sim/decode.h"
 #include "sim/internal.h"
 
-/* The queue's order may wait for a prefill that is about to be ready. */
+/* Polls again later: the queue's order may wait for a prefill. */
 static void look_again(struct sim *sim, struct sim_node *node)
 {
     int64_t at_us = queue_look_us(sim->order, node->queue.items, node->queue.n,

@@ -34,7 +34,7 @@ static void push(struct sim *sim, struct sim_request *r, uint32_t tokens,
     if (!r->push.asked)
         sim_decode_ask(sim, r);
     if (tokens == 0) {
-        r->push.nothing = true; /* the decode node has them */
+        r->push.nothing = true; /* the decode node has these blocks */
         return;
     }
     sim_push(sim, r,
@@ -213,8 +213,8 @@ static bool is_computed_for(const struct sim *sim, const struct sim_node *node,
     return false;
 }
 
-/* Holds back prefills that can use blocks which others of the node will make.
- */
+/* Holds back prefills that can use blocks which others of the node will
+ * make. */
 static void hold(const struct sim *sim, struct sim_node *node)
 {
     for (uint32_t i = 0; i < node->queue.n; i++) {
@@ -234,9 +234,8 @@ static void hold(const struct sim *sim, struct sim_node *node)
 }
 
 /* Returns how many waiting requests may begin, from *first on. On a lent node
- * only a request that leads a group may: two conductors with separate views may
- * each have lent the node that the other's group leads with, and both would
- * wait for ever. */
+ * only a group's leader may: two conductors with separate views may each have
+ * lent the other group's leader, and both would wait for ever. */
 static uint32_t may_begin(const struct sim_node *node, uint32_t *first)
 {
     if (node->n_lent == 0)
@@ -313,7 +312,7 @@ static void store_blocks(struct sim *sim, struct sim_node *node,
         sim_copies_touch(node, r, r->n_keys);
 }
 
-/* Reports what core learns from: the engine's time, and the fetch's rate. */
+/* Reports core's observations: the engine's time, and the fetch's rate. */
 static void observe(struct sim *sim, struct sim_request *r)
 {
     const struct observation_prefill seen = {
@@ -329,7 +328,7 @@ static void observe(struct sim *sim, struct sim_request *r)
             &(struct observation_load){.holder = r->plan.fetch_from,
                                        .link_bytes = (int64_t)r->fetch.bytes,
                                        .us = r->fetch.us});
-    /* A time shared with lent nodes is no engine's own time. */
+    /* Time shared with lent nodes is not one engine's time. */
     sim_views_done(sim, r, r->lent.n > 0 ? -1 : observation_prefill_us(&seen));
     sim_give_back(sim, r);
 }
@@ -382,7 +381,7 @@ void sim_push_ended(struct sim *sim, const struct links_end *end)
 }
 
 /* Passes the step's chunk through the stages behind the first, one step each.
- * Returns when it leaves the last one. */
+ * Returns when it leaves the last stage. */
 static int64_t pass_stages(struct sim *sim, struct sim_node *node,
                            int64_t step_us)
 {

@@ -36,7 +36,7 @@ static void hand_over(struct sim *sim, const struct sim_record *record)
     sim->io.record(sim->io.arg, &real);
 }
 
-/* Tells a closed loop's source at once, before the records in front of it. */
+/* Reports an end to a closed loop's source at once, out of order. */
 static void tell_source(struct sim *sim, const struct sim_record *record)
 {
     const struct sim_record real = real_record(*record);

@@ -1,5 +1,5 @@
 /* Hot blocks copied ahead of demand: carries out the orders of core's
- * replication, as conductor/service/copies.c does in the daemon. */
+ * replication, as conductor/service/worker/copies.c does in the daemon. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -72,8 +72,8 @@ static void settle(struct sim *sim)
     }
 }
 
-/* Something was freed: tries the requests that wait for room, oldest first. As
- * in the daemon a round ends before any node begins with its new requests. */
+/* Tries the requests that wait for freed room, oldest first. As in the daemon,
+ * a round ends before any node begins with its new requests. */
 static void retry_view(struct sim *sim, struct sim_view *view, bool at_once)
 {
     do {
@@ -92,14 +92,14 @@ static void retry_waiting(struct sim *sim)
             retry_view(sim, &sim->views[v], at_once);
 }
 
-/* Background work comes last, after all requests. */
+/* Runs background work last, after all requests. */
 static void warm(struct sim *sim)
 {
     while (sim_warm_next(sim))
         settle(sim);
 }
 
-/* All events of one time come before the tries that follow from them. */
+/* Runs an event. All events of one time precede the tries that they cause. */
 static void run_event(struct sim *sim, const struct heap_entry *event)
 {
     const struct heap_entry *next;
@@ -209,7 +209,7 @@ static int64_t due_us(struct sim *sim)
     return us > sim->now_us ? us : sim->now_us;
 }
 
-/* Asks for the due time after every event: any may bring it nearer. */
+/* Runs a closed loop: any event may bring the next due time nearer. */
 static void run_closed(struct sim *sim, struct trace_request *request)
 {
     while (sim->rc == 0) {

@@ -28,11 +28,10 @@
 
 struct sim_config {
     const struct cluster *cluster; /* borrowed for the run */
-    const char *policy; /* in core/schedule, or "ideal_pool": one cache as
-                           large as all together, read by every node at no
-                           cost */
-    /* The policy's options, (n_settings), borrowed; settings that it does not
-     * have are ignored. They take precedence over the cluster's
+    const char *policy; /* in core/schedule, or "ideal_pool": one cache as large
+                           as all together, which every node reads at no cost */
+    /* The policy's options, (n_settings), borrowed; options that it lacks are
+     * ignored. They take precedence over the cluster's
      * kvcache_balancing_threshold and over `seed`. */
     const struct policy_setting *settings;
     size_t n_settings;
@@ -47,8 +46,8 @@ struct sim_config {
     size_t n_weights;
     uint32_t conductors;    /* requests come to them in turn; 0 = 1 */
     bool conductors_drawn;  /* drawn for each request, not in turn */
-    int64_t state_delay_us; /* until a conductor hears of another's requests */
-    bool nothing_shared;    /* conductors never hear of others' requests */
+    int64_t state_delay_us; /* news of a request reach others so much later */
+    bool nothing_shared;    /* conductors get no news of others' requests */
     bool ask_again; /* a rejected request comes again, once, after its retry
                        time; its times count from then on */
     /* Blocks whose copies are counted every watch_interval_us of virtual time.
@@ -108,12 +107,12 @@ struct sim_summary {
     uint64_t max_unfinished;       /* most requests in the system at once */
     uint64_t lent;                 /* prefills that got lent nodes */
     uint64_t max_waiting_for_room; /* most requests at once without a node */
-    uint64_t crowded; /* decisions that another conductor's pool had no place
-                         for when it heard of them */
+    uint64_t crowded; /* decisions that another conductor's pool had no room for
+                         when the news came */
     uint64_t asked_again;    /* rejected requests that came again */
-    uint64_t accepted_again; /* those not rejected again */
+    uint64_t accepted_again; /* of these, accepted at the second try */
     struct warm_counts warm; /* refused prompts in the background */
-    struct sim_count copies; /* pieces of hot blocks, ahead of demand */
+    struct sim_count copies; /* pieces of hot blocks copied ahead of demand */
     struct replication_counts replication;
     struct roles_counts roles;
 };

@@ -1,5 +1,5 @@
-/* Nodes that switch their roles: carries out the orders of core's roles, as
- * conductor/service/worker/roles.c does in the daemon. */
+/* Nodes that switch roles: carries out the orders of core's roles, as
+ * conductor/service/worker/switch.c does in the daemon. */
 #include <errno.h>
 
 #include "sim/internal.h"

@@ -1,4 +1,4 @@
-/* The times of a simulation: what fits, and what counts as never. */
+/* The times of a simulation: their bounds, and the time that means never. */
 #ifndef SIM_TIME_H
 #define SIM_TIME_H
 

@@ -9,7 +9,7 @@ static ssize_t gzip_write(void *cookie, const char *bytes, size_t size)
 {
     unsigned part = size < 1u << 30 ? (unsigned)size : 1u << 30;
 
-    /* On errors gzwrite() returns 0, as fopencookie(3) wants it. */
+    /* Returns 0 on errors, as gzwrite() does and fopencookie(3) expects. */
     return gzwrite(cookie, bytes, part);
 }
 

@@ -27,7 +27,7 @@ struct trace_workload_facts {
     bool sessions;
 };
 
-/* The i-th workload, static, or NULL after the last one. */
+/* Returns the i-th workload, static, or NULL after the last one. */
 const struct trace_workload_facts *trace_workload_facts(size_t i);
 
 struct trace_generator;
@@ -42,7 +42,7 @@ struct trace_generator;
                                       double rate,
                                       struct trace_generator **generator);
 
-/* Frees it; NULL is a no-op. */
+/* Frees a generator; NULL is a no-op. */
 void trace_generator_free(struct trace_generator *generator);
 
 /*

@@ -32,7 +32,7 @@ static size_t home(size_t slot_count, uint64_t id)
     return (size_t)random_mix(id) & (slot_count - 1);
 }
 
-/* The slot of `id`, or the free slot where it would go. */
+/* Returns the slot of `id`, or the free slot for it. */
 static struct slot *find(struct slot *slots, size_t slot_count, uint64_t id)
 {
     size_t mask = slot_count - 1;

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* No id is this: it marks a free slot. */
+/* Not an id: marks a free slot. */
 #define ID_MAP_NONE UINT64_MAX
 
 struct id_map;
@@ -25,7 +25,7 @@ void id_map_free(struct id_map *map);
 /* Prefetches the slot of `id` into the CPU cache, for a look-up soon. */
 void id_map_prefetch(const struct id_map *map, uint64_t id);
 
-/* The value of `id`, borrowed until the next id_map_put, or NULL. */
+/* Returns the value of `id`, borrowed until the next id_map_put, or NULL. */
 const uint64_t *id_map_get(const struct id_map *map, uint64_t id);
 
 /*

@@ -1,7 +1,7 @@
 /*
  * Workloads of sessions, which represent kinds of traffic, not one trace:
- * agents follow recorded coding sessions, the others our assumptions about such
- * services. DESIGN.md has a table of measurements.
+ * agents follow recorded coding sessions, the other kinds our assumptions about
+ * such services. DESIGN.md has a table of measurements.
  */
 #include "traces/sessions.h"
 
@@ -58,8 +58,8 @@ static const struct session_kind sub_agent = {
     .input_max_tokens = 122880,
 };
 
-/* A coding agent: 92 to 96 % of a prompt is the turn before, tools answer
- * within 10 s in half of the turns and within 30 s in four of five. */
+/* A coding agent: 92 to 96 % of a prompt repeats the previous turn; tools
+ * answer within 10 s in half of the turns and within 30 s in four of five. */
 static const struct session_kind agent = {
     .prefixes = 6,
     .prefix_blocks =
@@ -151,7 +151,7 @@ static const struct session_kind single = {
     .input_max_tokens = 126976,
 };
 
-/* A long text behind one of a few instructions. */
+/* A long text after one of a few instructions. */
 static const struct session_kind batch_job = {
     .prefixes = 4,
     .prefix_blocks =

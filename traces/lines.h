@@ -34,7 +34,7 @@ void trace_lines_free(struct trace_lines *lines);
 [[nodiscard]] int trace_lines_next(struct trace_lines *lines, const char **line,
                                    size_t *bytes, struct trace_error *error);
 
-/* The number of the line read last, from 1. */
+/* Returns the number of the line read last, from 1. */
 uint64_t trace_lines_number(const struct trace_lines *lines);
 
 #endif

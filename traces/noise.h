@@ -9,7 +9,7 @@
 enum noise_of { NOISE_PREFILL, NOISE_DECODE };
 
 /*
- * The factor of a request's time: lognormal, of mean 1.
+ * Returns the factor of a request's time: lognormal, of mean 1.
  *   seed, index  of the run, and of the request in it. Nothing else matters,
  *                so a request has the same factor under every policy.
  *   sigma        of the factor's logarithm; 0 = the factor is 1.

@@ -22,7 +22,7 @@ struct quantile_table {
     struct quantile_knot knots[QUANTILE_KNOTS];
 };
 
-/* A table that always gives v. */
+/* A table whose draws are always v. */
 #define QUANTILE_ALWAYS(v)                                            \
     {                                                                 \
         {                                                             \
@@ -38,7 +38,7 @@ uint32_t quantile_at(const struct quantile_table *table, uint32_t u);
 uint32_t quantile_draw(struct random_state *random,
                        const struct quantile_table *table);
 
-/* 1,000 times the mean of the table's values. */
+/* Returns 1,000 times the mean of the table's values. */
 uint64_t quantile_mean_milli(const struct quantile_table *table);
 
 /*
@@ -51,12 +51,12 @@ static inline uint32_t quantile_spread(uint32_t start, uint64_t i)
     return start + (uint32_t)i * 0x9e3779b9U;
 }
 
-/* The sum of the weights of the first n ranks; rank r, from 0, has the weight
- * 1,000,000 / (r + 1). O(n). */
+/* Returns the sum of the weights of the first n ranks; rank r, from 0, has the
+ * weight 1,000,000 / (r + 1). O(n). */
 uint32_t quantile_rank_weights(uint32_t n);
 
-/* A random rank; weights: quantile_rank_weights() of the number of ranks, at
- * least 1. O(ranks). */
+/* Returns a random rank; weights: quantile_rank_weights() of the number of
+ * ranks, at least 1. O(ranks). */
 uint32_t quantile_draw_rank(struct random_state *random, uint32_t weights);
 
 /* True in per_mille of 1,000 draws. */

@@ -13,8 +13,8 @@ struct random_state {
 };
 
 /*
- * One value of splitmix64 (Steele, Lea, Flood, 2014): a bijection on 64 bits
- * in which every output bit depends on every input bit.
+ * Returns one value of splitmix64 (Steele, Lea, Flood, 2014): a bijection on 64
+ * bits in which every output bit depends on every input bit.
  */
 static inline uint64_t random_mix(uint64_t x)
 {

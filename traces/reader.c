@@ -15,7 +15,7 @@
  * are not checked. */
 #define CHAIN_IDS_MAX ((size_t)4 << 20)
 
-/* A file has the first of these formats whose begins() accepts its first
+/* A file has the first of these formats whose begins() accepts the first
  * line. */
 static const struct trace_format formats[] = {
     {NULL, trace_scan_line},
@@ -116,9 +116,9 @@ static int check_request(struct trace_reader *r, const struct trace_request *q,
                                (unsigned)q->input_tokens,
                                (unsigned)r->block_tokens, blocks);
     }
-    /* Check the whole line first, then record its ids, so that a bad line
-     * records none. Only an id that occurs twice in one line is found while
-     * recording. */
+    /* First checks the whole line, then records its ids, so that a bad line
+     * records none. Only an id that occurs twice in a line is found at the
+     * second step. */
     int rc = check_chain(r, q, false, error);
     rc = rc == 0 ? check_chain(r, q, true, error) : rc;
     if (rc == 0)

@@ -1,6 +1,6 @@
 /*
  * Reads a trace file request by request, plain or gzip, in bounded memory,
- * and checks what must hold between lines:
+ * and checks the conditions between lines:
  *   - arrival_us never goes backward;
  *   - block_count == ceil(input_tokens / block_tokens);
  *   - an id always follows the same id (ids are prefix-chained); checked for
@@ -48,8 +48,8 @@ struct trace_reader;
  * Reads the next request into `request` ({0} or one filled before; its room is
  * reused). Empty lines are skipped. Returns 1; 0 at the end of the file;
  * -EINVAL for a bad line, -EIO for a damaged file or -ENOMEM, each with `error`
- * filled. After -EINVAL the next call continues with the next line, as if the
- * bad one were not there; after the others the reader can only be freed.
+ * filled. After -EINVAL the next call ignores the bad line and continues with
+ * the next; after other errors the reader can only be freed.
  */
 [[nodiscard]] int trace_reader_next(struct trace_reader *reader,
                                     struct trace_request *request,

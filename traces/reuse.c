@@ -1,5 +1,5 @@
 /*
- * Stack distances.
+ * Computes stack distances.
  *
  * Every touch marks the next slot of a Fenwick tree, and unmarks the slot of
  * the block's last touch. So the marks behind a block's slot are the different

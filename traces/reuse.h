@@ -17,7 +17,7 @@ struct trace_reuse;
 /* Returns an empty measurement, owned, or NULL: out of memory. */
 [[nodiscard]] struct trace_reuse *trace_reuse_new(void);
 
-/* Frees it; NULL is a no-op. */
+/* Frees a measurement; NULL is a no-op. */
 void trace_reuse_free(struct trace_reuse *reuse);
 
 /*
@@ -29,18 +29,18 @@ void trace_reuse_free(struct trace_reuse *reuse);
 [[nodiscard]] int trace_reuse_add(struct trace_reuse *reuse,
                                   const struct trace_request *request);
 
-/* Number of different blocks so far, and of those touched once. */
+/* Return the number of different blocks so far, and of those touched once. */
 uint64_t trace_reuse_unique(const struct trace_reuse *reuse);
 uint64_t trace_reuse_used_once(const struct trace_reuse *reuse);
 
-/* Number of touches that hit in an LRU cache of `capacity_blocks`.
+/* Returns the touches that hit in an LRU cache of `capacity_blocks`.
  * O(capacity). */
 uint64_t trace_reuse_hits(const struct trace_reuse *reuse,
                           uint64_t capacity_blocks);
 
 /*
- * The quantile `share` (0 to 1) of the time between two touches of a block, in
- * milliseconds, by linear interpolation; 0 without reuse. The first call after
+ * Returns the quantile `share` (0 to 1) of the time between two touches of a
+ * block, in ms, by linear interpolation; 0 without reuse. The first call after
  * trace_reuse_add() sorts: O(n log n).
  */
 double trace_reuse_gap_ms(struct trace_reuse *reuse, double share);

@@ -67,7 +67,7 @@ static bool take(struct cursor *c, char wanted)
     return true;
 }
 
-/* A string without its quotes; escapes are kept as they are. */
+/* Reads a string without its quotes; escapes stay unchanged. */
 static int scan_string(struct cursor *c, const char **text, size_t *bytes)
 {
     if (!take(c, '"'))
@@ -162,7 +162,7 @@ static int skip_value(struct cursor *c, const char *name, size_t name_bytes)
     return 0;
 }
 
-/* Returns N_FIELDS if no field has the name. */
+/* Returns the field of a name; N_FIELDS = none. */
 static enum field find_field(const char *name, size_t bytes)
 {
     int i = 0;

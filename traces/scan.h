@@ -16,7 +16,7 @@
  * any order, each once. Other fields are skipped if they are numbers, strings,
  * true, false or null. Checks the line alone; trace_reader checks conditions
  * between lines.
- * Returns 0; -EINVAL with `error` filled, but for its line, and the request
+ * Returns 0; -EINVAL with `error` filled, except its line, and the request
  * valid but meaningless; or -ENOMEM. O(bytes).
  */
 [[nodiscard]] int trace_scan_line(const char *line, size_t bytes,

@@ -1,8 +1,7 @@
 /*
  * See sessions.h. The next event is the start of a session of some stream, or
  * the next turn of a live session; live sessions are in a heap by time. A
- * session draws from its own random state, so it is the same whatever happens
- * between its turns.
+ * session draws from its own random state, so other sessions do not change it.
  */
 #include "traces/sessions.h"
 
@@ -88,8 +87,8 @@ static void source_fini(struct source *s)
     free(s->prefixes);
 }
 
-/* 1,000 times the mean requests of a session of the kind and its sub-agents,
- * if no prompt grows too long. */
+/* Returns 1,000 times the mean requests of a session of the kind and its
+ * sub-agents, if no prompt grows too long. */
 static uint64_t requests_milli(const struct session_kind *kind)
 {
     uint64_t turns = quantile_mean_milli(&kind->turns);

@@ -43,7 +43,7 @@ struct session_stream {
     const struct session_kind *kind;
     uint32_t share_per_mille; /* share of all streams' requests */
     /* Relative rate in each hour of a day, with mean 1,000. NULL = constant.
-     * At any rate, a day is as long as day_requests of the workload take. */
+     * At any rate, a day lasts as long as day_requests of the workload. */
     const uint16_t *curve; /* (CURVE_SLOTS) */
     /* Sessions in a burst, and the mean gap within a burst, per mille of the
      * mean gap of all sessions; 0 = each starts alone. */
@@ -62,11 +62,11 @@ struct session_workload {
     struct session_stream streams[SESSION_STREAMS_MAX]; /* (n_streams) */
 };
 
-/* The i-th workload, or NULL after the last one. */
+/* Returns the i-th workload, or NULL after the last one. */
 const struct session_workload *session_workload_at(size_t i);
 
-/* A generator of a workload of sessions, used by the functions of generate.h.
- * `rate` is above 0. NULL = out of memory. */
+/* Makes a generator of a workload of sessions, for the functions of generate.h.
+ * `rate` is above 0. Returns NULL: out of memory. */
 struct sessions;
 [[nodiscard]] struct sessions *
 sessions_new(const struct session_workload *workload, uint64_t seed,

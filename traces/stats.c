@@ -1,4 +1,4 @@
-/* An infinite cache over a trace; see stats.h. */
+/* Sends a trace through an infinite cache; see stats.h. */
 #include "traces/stats.h"
 
 #include <stdlib.h>

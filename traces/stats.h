@@ -24,15 +24,15 @@ struct trace_totals {
 struct trace_stats;
 
 /*
- * Counts in blocks of `block_tokens`, at least 1. `with_partial`: a partial
- * last block can be reused, too (the convention of the published numbers);
- * otherwise only full blocks, as in an engine. Remembers every id, unbounded:
- * 24 to 48 bytes each. Returns owned, or NULL: out of memory.
+ * Makes a count in blocks of `block_tokens`, at least 1. `with_partial`: a
+ * partial last block can be reused, too (the convention of the published
+ * numbers); otherwise only full blocks, as in an engine. Remembers every id,
+ * unbounded: 24 to 48 bytes each. Returns owned, or NULL: out of memory.
  */
 [[nodiscard]] struct trace_stats *trace_stats_new(uint32_t block_tokens,
                                                   bool with_partial);
 
-/* Frees it; NULL is a no-op. */
+/* Frees a count; NULL is a no-op. */
 void trace_stats_free(struct trace_stats *stats);
 
 /*
@@ -48,10 +48,10 @@ void trace_stats_free(struct trace_stats *stats);
 uint64_t trace_stats_reusable(const struct trace_stats *stats,
                               const struct trace_request *request);
 
-/* The sums so far, borrowed. */
+/* Returns the sums so far, borrowed. */
 const struct trace_totals *trace_stats_totals(const struct trace_stats *stats);
 
-/* reused_tokens / input_tokens, 0 when there are none. */
+/* Returns reused_tokens / input_tokens, 0 without input. */
 double trace_totals_hit_ratio(const struct trace_totals *totals);
 
 #endif

@@ -11,8 +11,8 @@
 #include "traces/trace.h"
 
 struct trace_token_options {
-    uint32_t block_tokens; /* at least 1; the trace's divided by the scale */
-    uint32_t vocab_tokens; /* at least 1; tokens are below it */
+    uint32_t block_tokens; /* at least 1; trace's block size over the scale */
+    uint32_t vocab_tokens; /* at least 1; all token ids are below it */
     uint64_t seed;         /* seeds give different tokens */
 };
 

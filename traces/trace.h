@@ -64,7 +64,7 @@ struct trace_error {
 [[nodiscard]] int trace_request_copy(struct trace_request *to,
                                      const struct trace_request *from);
 
-/* Frees what the request owns and clears it; a cleared one is a no-op. */
+/* Frees a request's memory and clears it; a cleared one is a no-op. */
 void trace_request_fini(struct trace_request *request);
 
 /*

@@ -13,7 +13,7 @@
 struct trace_workload {
     struct trace_workload_facts facts;
     int64_t gap_us;              /* mean time between arrivals */
-    int64_t tick_us;             /* arrivals are rounded down to a multiple */
+    int64_t tick_us;             /* arrivals are rounded down to multiples */
     uint32_t continue_per_mille; /* requests that continue a session */
     uint32_t branch_per_mille;  /* sessions with questions about one document */
     uint32_t popular_per_mille; /* sessions that start with a popular prefix */
@@ -28,7 +28,7 @@ struct trace_workload {
     struct quantile_table recency;
 };
 
-/* The i-th workload, or NULL after the last one. */
+/* Returns the i-th workload, or NULL after the last one. */
 const struct trace_workload *trace_workload_at(size_t i);
 
 #endif

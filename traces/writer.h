@@ -1,4 +1,4 @@
-/* Writes requests in the papers' format, one line each. */
+/* Writes requests in the paper's format, one line each. */
 #ifndef TRACES_WRITER_H
 #define TRACES_WRITER_H
 

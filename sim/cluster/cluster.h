@@ -49,7 +49,7 @@ struct cluster_group {
     uint32_t decode_max_batch; /* 0 = the cluster's value */
 };
 
-/* How reality differs from the predictions. Predictions learn of it only from
+/* How reality differs from the predictions, which learn of it only from
  * observations, unless a field says otherwise. All zero = no difference. */
 struct cluster_reality {
     /* The time of a request's prefill, and of a decode step, is the cost

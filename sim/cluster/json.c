@@ -230,7 +230,7 @@ static void read_decode(struct fields *f, const struct fields_object *root,
     cluster_read_groups(f, &o, true, "nodes decode_us kv_tokens max_batch", c);
 }
 
-/* Which of the coupled nodes are engines of pairs. */
+/* Reads which of the coupled nodes are engines of pairs. */
 static void read_pairs(struct fields *f, const struct fields_object *coupled,
                        struct cluster *c)
 {

@@ -142,7 +142,7 @@ static void read_speeds(struct fields *f, const struct fields_object *root,
     c->reality.n_speeds = (uint32_t)n;
 }
 
-/* "exact", {"fixed": N} or {"times": X}. */
+/* Reads "exact", {"fixed": N} or {"times": X}. */
 static void read_max_tokens(struct fields *f, const struct fields_object *root,
                             struct cluster *c)
 {

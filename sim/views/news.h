@@ -1,5 +1,5 @@
 /*
- * News between conductors, in transit. All news takes the same time, so it
+ * News between conductors, in transit: it always takes the same time, so it
  * arrives in the order of sending. Pure.
  *
  * Invariant: due_us never falls from one item to the next.
@@ -29,7 +29,7 @@ enum sim_news_kind {
 
 /* A decision as sent to other conductors. */
 struct sim_sent {
-    struct schedule_request ask; /* its keys are those below */
+    struct schedule_request ask; /* keys point to the member below */
     struct schedule_decision decision;
     uint64_t keys[]; /* (ask.n_keys) */
 };

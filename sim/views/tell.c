@@ -1,4 +1,4 @@
-/* Events of requests: when each conductor hears of them. */
+/* Delivers the events of requests to conductors: when, and which. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +54,7 @@ static void hear_sent(struct sim *sim, struct sim_view *view,
     struct schedule_request ask = sent->ask;
 
     ask.keys = sent->keys;
-    /* Commit books own slow reads by the blocks that the scheduler looked up
+    /* A commit books own slow reads by the blocks that the scheduler looked up
      * last. */
     if (!sent->decision.chosen.planned)
         (void)schedule_look(s, ask.keys, ask.n_keys, ask.n_tokens, true);
@@ -96,7 +96,7 @@ static void hear_ended(struct sim *sim, struct sim_view *view,
     dispatch_freed(&view->dispatch);
 }
 
-/* If the pool had no place for the decision, it ignores later news of it. */
+/* Handles news, but none of a decision that the pool had no place for. */
 static void hear(struct sim *sim, struct sim_view *view,
                  const struct sim_news_item *item)
 {
@@ -186,7 +186,7 @@ static void tell(struct sim *sim, const struct sim_request *r,
                   .kind = kind, .node = sim->nodes[node].id, .number = number});
 }
 
-/* Sends a decision to the other conductors; its own has booked it. */
+/* Sends a decision to the other conductors; its own one has booked it. */
 static void tell_decision(struct sim *sim, const struct sim_request *r,
                           enum sim_news_kind kind,
                           const struct schedule_decision *decision)

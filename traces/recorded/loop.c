@@ -26,7 +26,7 @@ struct slot {
     uint32_t unanswered;
     uint32_t in_flight;
     bool lost;
-    /* Of each turn: answers that it still waits for, and its earliest
+    /* Per turn: number of answers it still waits for, and its earliest
      * start. */
     struct slot_turn {
         uint32_t waits;
@@ -176,8 +176,8 @@ static void drop_place(struct places *p, size_t i)
     p->at[i] = p->at[--p->n];
 }
 
-/* One of a turn's awaited answers ended; the turn starts at due_us or
- * later. */
+/* Handles the end of one of a turn's awaited answers; the turn starts at due_us
+ * or later. */
 static int come_nearer(struct closed_loop *loop, struct slot *slot,
                        uint32_t turn, int64_t due_us)
 {
@@ -215,7 +215,7 @@ static int begin_session(struct closed_loop *loop, struct slot *slot,
             (struct slot_turn){.waits = slot->session.turns[i].waits};
     slot->number = loop->counts.started++;
     slot->base_id = loop->next_id;
-    /* Reserve ids for the prompts' partial last blocks, too. */
+    /* Reserves ids for the prompts' partial last blocks, too. */
     loop->next_id += slot->session.last_id + 1 + slot->n_turns;
     slot->unanswered = slot->n_turns;
     slot->lost = false;
@@ -273,8 +273,8 @@ int64_t closed_loop_due_us(const struct closed_loop *loop)
 }
 
 /* Maps the session's ids of a prompt's n blocks to the loop's ids. A shared
- * block is always at its place in the first prompt, because an id stands for
- * all blocks before it, too. O(n). */
+ * block is always in its place of the first prompt, since an id also stands for
+ * all blocks before it. O(n). */
 static void show_ids(const struct slot *slot, uint64_t *ids, uint32_t n)
 {
     const struct recorded_session *s = &slot->session;

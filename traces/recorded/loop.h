@@ -4,10 +4,9 @@
  * pause is over. Pure but for reading the file: the caller reports the ends of
  * answers, on any clock.
  *
- * Sessions are taken in the file's order; after the last one it starts over
- * with fresh block ids. A session ends before its first prompt over
- * input_max_tokens, and is skipped if that is its first turn. Memory holds the
- * sessions in flight, not the file.
+ * Sessions are taken in the file's order, and then again with fresh block ids.
+ * A session ends before its first prompt over input_max_tokens, and is skipped
+ * if this is its first one. Memory holds the sessions in flight, not the file.
  */
 #ifndef TRACES_RECORDED_LOOP_H
 #define TRACES_RECORDED_LOOP_H
@@ -51,7 +50,7 @@ struct closed_loop;
                                    struct closed_loop **loop, char *error,
                                    size_t size);
 
-/* Closes it; NULL is a no-op. */
+/* Closes a loop; NULL is a no-op. */
 void closed_loop_free(struct closed_loop *loop);
 
 /* Returns when the next turn starts; -1 = not before an answer ends, or never.
@@ -69,14 +68,14 @@ int64_t closed_loop_due_us(const struct closed_loop *loop);
 
 /*
  * Reports the end of turn `number` at `at_us`; `answered`: its answer was
- * complete. To be called once per turn, in order of time. Returns 0, or a
- * negative errno if the next session cannot be read: see closed_loop_error().
- * O(turns of its session + sessions).
+ * complete. Call it once per turn, in order of time. Returns 0, or a negative
+ * errno if the next session cannot be read: see closed_loop_error(). O(turns of
+ * its session + sessions).
  */
 [[nodiscard]] int closed_loop_ended(struct closed_loop *loop, uint64_t number,
                                     int64_t at_us, bool answered);
 
-/* "FILE:LINE: FIELD: VALUE: ..." of the last error; "" = none. */
+/* Returns "FILE:LINE: FIELD: VALUE: ..." of the last error; "" = none. */
 const char *closed_loop_error(const struct closed_loop *loop);
 
 struct closed_loop_counts closed_loop_counts(const struct closed_loop *loop);

@@ -139,7 +139,7 @@ static void read_base(struct fields *f, const struct fields_object *o,
     turn->keep = integer(f, o, "keep", 0, most);
 }
 
-/* Sets the answer that a turn follows, and the pause after it. */
+/* Sets the answer that a turn follows, and the pause after this answer. */
 static void place(const struct reading *r, struct recorded_turn *turn,
                   double begin_s, double think_s)
 {
@@ -300,7 +300,7 @@ uint32_t recorded_blocks(const struct recorded_session *session, uint32_t turn)
 }
 
 /* Writes from the prompt's end to its begin: each turn in the chain of bases
- * adds the blocks that its base does not have. */
+ * adds the blocks that its base lacks. */
 void recorded_session_ids(const struct recorded_session *session, uint32_t turn,
                           uint64_t *ids)
 {

@@ -16,7 +16,7 @@
  * A turn waits for these answers:
  *   - an agent's turn follows the answer of the turn before it of that agent;
  *   - a sub-agent's first turn follows the last turn, before it in the file, of
- *     the agent `from` (of the parent, if that is -1);
+ *     the agent `from` (-1: of the parent);
  *   - the parent's turn also waits for the last answer of each sub-agent whose
  *     last turn stands before it in the file. A sub-agent that still has turns
  *     behind it runs beside the parent.
@@ -45,20 +45,20 @@ struct recorded_turn {
     uint32_t agent; /* 0 = the parent */
     uint32_t input_tokens;
     uint32_t output_tokens;
-    uint32_t base; /* turn whose first `keep` blocks it begins with, or
+    uint32_t base; /* turn whose first `keep` blocks begin its prompt, or
                       RECORDED_NONE */
     uint32_t keep;
     uint32_t first_run; /* index in runs of its further full blocks */
     uint32_t n_runs;
-    uint32_t after;   /* turn whose answer it follows; RECORDED_NONE = first of
+    uint32_t after;   /* turn whose answer precedes it; RECORDED_NONE = first of
                          the session */
     int64_t pause_us; /* from the end of that answer to its start */
     uint32_t joins; /* for a sub-agent's last turn: the parent's turn that waits
                        for its answer; or RECORDED_NONE */
-    uint32_t waits; /* number of answers it waits for */
+    uint32_t waits; /* number of answers that it waits for */
 };
 
-/* {0} is a valid empty one. */
+/* Plain data; {0} is a valid empty one. */
 struct recorded_session {
     uint32_t block_tokens;
     /* The first shared_blocks blocks of the first prompt are equal in all
@@ -85,7 +85,7 @@ struct recorded_session {
                                         struct recorded_session *session,
                                         char *error, size_t size);
 
-/* Frees its memory and empties it. */
+/* Frees a session's memory and empties it. */
 void recorded_session_fini(struct recorded_session *session);
 
 /* Full blocks of a turn's prompt. */
