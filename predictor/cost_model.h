@@ -111,9 +111,8 @@ double cost_model_prefill_least_us(const struct cost_model *m);
  * Negative: more work would be predicted to take less time. Borrows `m`. */
 double cost_model_prefill_least_slope_us(const struct cost_model *m);
 
-/* The smallest value, unclamped, that the decode polynomial takes in batch
- * 1 .. batch_max, kv_tokens 0 .. kv_tokens_max, in microseconds. Borrows
- * `m`. */
+/* Returns the decode polynomial's smallest value, unclamped, for batch
+ * 1 .. batch_max, kv_tokens 0 .. kv_tokens_max, in us. Borrows `m`. */
 double cost_model_decode_least_us(const struct cost_model *m);
 
 #endif

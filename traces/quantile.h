@@ -34,7 +34,7 @@ struct quantile_table {
 /* The quantile at u / 2^32. */
 uint32_t quantile_at(const struct quantile_table *table, uint32_t u);
 
-/* A random value of the table. */
+/* Draws a random value of the table. */
 uint32_t quantile_draw(struct random_state *random,
                        const struct quantile_table *table);
 
@@ -42,7 +42,7 @@ uint32_t quantile_draw(struct random_state *random,
 uint64_t quantile_mean_milli(const struct quantile_table *table);
 
 /*
- * The i-th point of a golden-ratio sequence with a random start: evenly
+ * Returns the i-th point of a golden-ratio sequence with a random start: evenly
  * spread. Prompt lengths are so skewed that independent draws would miss the
  * mean by several per cent in a trace of a few thousand requests.
  */

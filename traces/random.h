@@ -27,18 +27,18 @@ static inline uint64_t random_mix(uint64_t x)
 /* Sets up the state; any seed works, even 0. */
 void random_init(struct random_state *state, uint64_t seed);
 
-/* The next 64 uniform bits. */
+/* Returns the next 64 uniform bits. */
 uint64_t random_u64(struct random_state *state);
 
 /*
- * Uniform in [0, bound), bound at least 1, below 2^32. By multiplication
- * (Lemire 2019) without its rejection: the bias is below bound / 2^32.
+ * Returns a number uniform in [0, bound), bound at least 1, below 2^32: by
+ * Lemire's multiplication (2019) without rejection, with a bias < bound / 2^32.
  */
 uint32_t random_below(struct random_state *state, uint32_t bound);
 
 /*
- * Exponential with mean 1 as 32.32 fixed point. Von Neumann's method (1951):
- * comparisons of uniform numbers only. Expected cost: about 6 draws.
+ * Returns an exponential number, mean 1, 32.32 fixed point. Von Neumann's
+ * method (1951): only compares uniform numbers. Expected cost: about 6 draws.
  */
 uint64_t random_exponential_q32(struct random_state *state);
 

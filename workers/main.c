@@ -197,8 +197,8 @@ int main(int argc, char **argv)
 
     signal(SIGHUP, SIG_IGN); /* until serve() logs it: weights take a while */
     signal(SIGPIPE, SIG_IGN);
-    /* With a file size limit (ulimit -f), use no shared memory file instead of
-     * being killed. */
+    /* Under a file size limit (ulimit -f), writes then fail instead of killing
+     * the worker. */
     signal(SIGXFSZ, SIG_IGN);
     if (worker_options_parse(argc, argv, &o, &status))
         return status;

@@ -5,10 +5,10 @@
 #include "workers/engine/engine.h"
 #include "workers/options.h"
 
-/* Bytes of this machine's memory; 0 = unknown. */
+/* Returns the bytes of this machine's memory; 0 = unknown. */
 uint64_t worker_memory_of_machine(void);
 
-/* How many KV blocks of `layout` the options ask for. */
+/* Returns how many KV blocks of `layout` the options ask for. */
 uint32_t worker_memory_blocks(const struct worker_options *o,
                               const struct engine_kv_layout *layout);
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /*
- * Read from just after '[' to just after ']'.
+ * Reads from just after '[' to just after ']'.
  *   at     in: first byte after '['; out: first byte after ']', or the byte
  *          that is wrong
  *   end    end of the readable bytes

@@ -19,33 +19,33 @@ struct text_buf {
     int error;
 };
 
-/* Make `b` empty with room for at most max_bytes. Allocates nothing. */
+/* Makes `b` empty with room for at most max_bytes. Allocates nothing. */
 void text_buf_init(struct text_buf *b, size_t max_bytes);
 
-/* Free the bytes of `b` and make it empty. */
+/* Frees the bytes of `b` and makes it empty. */
 void text_buf_fini(struct text_buf *b);
 
-/* Forget the bytes and the error, keep the memory. */
+/* Forgets the bytes and the error, keeps the memory. */
 void text_buf_clear(struct text_buf *b);
 
 /*
- * Make room for n more bytes. Returns 0, -ENOMEM, -ENOBUFS (over the bound)
- * or the earlier error. Amortised O(1) per byte.
+ * Makes room for n more bytes. Returns 0, -ENOMEM, -ENOBUFS (over the bound) or
+ * the earlier error. Amortised O(1) per byte.
  */
 [[nodiscard]] int text_buf_reserve(struct text_buf *b, size_t n);
 
-/* Append n bytes, borrowed. A failure is kept in b->error. */
+/* Appends n bytes, borrowed. A failure is kept in b->error. */
 void text_buf_add(struct text_buf *b, const void *bytes, size_t n);
 
-/* Append a C string, borrowed. */
+/* Appends a C string, borrowed. */
 void text_buf_puts(struct text_buf *b, const char *text);
 
-/* Append as printf does; one piece is at most 1023 bytes, or -ENOBUFS. */
+/* Appends as printf does; one piece is at most 1023 bytes, or -ENOBUFS. */
 void text_buf_printf(struct text_buf *b, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /*
- * Append n bytes of UTF-8 as a JSON string with its quotes. What isn't valid
+ * Appends n bytes of UTF-8 as a JSON string with its quotes. What isn't valid
  * UTF-8 becomes U+FFFD, so the output is always valid JSON.
  */
 void text_buf_json(struct text_buf *b, const char *text, size_t n);
@@ -53,7 +53,7 @@ void text_buf_json(struct text_buf *b, const char *text, size_t n);
 /* As text_buf_json without quotes, to build a string from pieces. */
 void text_buf_json_piece(struct text_buf *b, const char *text, size_t n);
 
-/* Append a C string as a JSON string, NULL as null. */
+/* Appends a C string as a JSON string, NULL as null. */
 void text_buf_json_str(struct text_buf *b, const char *text);
 
 #endif

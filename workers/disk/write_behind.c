@@ -1,8 +1,8 @@
 /* Copies blocks to the disk tier.
  *
  * A block on disk needs its parent on disk. A note maps a block of the store to
- * its place in the tier. It has the allocation numbers of both, so a note about
- * earlier contents of either is recognized. */
+ * its place in the tier. The note has the allocation numbers of both, so that
+ * one about earlier contents is recognized. */
 #include "workers/disk/write_behind.h"
 
 #include <errno.h>
@@ -28,8 +28,8 @@ struct write_behind {
     struct note *notes; /* (capacity_blocks) */
     uint32_t *chain;    /* (capacity_blocks) scratch */
     bool holds_all;     /* the tier has at least as many blocks as the store */
-    /* The first block that found the queue full; number 0 = none. Blocks that
-     * were committed after it may not be on disk, either. */
+    /* The first block that found the queue full; number 0 = none. Blocks
+     * committed after it may not be on disk, either. */
     uint32_t behind_id;
     uint64_t behind_number;
 };
@@ -86,7 +86,7 @@ static struct disk_ref on_disk(const struct write_behind *wb, uint32_t id)
     return DISK_REF_NONE;
 }
 
-/* The tier logs a failure and does not have the block, which voids the note. */
+/* The tier logs a failure and then lacks the block, which voids the note. */
 static void on_written(void *arg, int)
 {
     const struct note *note = arg;
@@ -115,7 +115,7 @@ static int write_one(struct write_behind *wb, uint32_t id,
     return 0;
 }
 
-/* Queues `id` and its ancestors that are not on disk, ancestors first. */
+/* Queues `id` and its ancestors not on disk, ancestors first. */
 static int write_chain(struct write_behind *wb, uint32_t id)
 {
     struct disk_ref parent = DISK_REF_NONE;
@@ -138,7 +138,7 @@ static int write_chain(struct write_behind *wb, uint32_t id)
     return 0;
 }
 
-/* Returns 0, or -EBUSY if the queue is full: `id` is then noted as behind. */
+/* Returns 0, or -EBUSY if the queue is full: then notes `id` as behind. */
 static int write_or_note(struct write_behind *wb, uint32_t id)
 {
     int rc = write_chain(wb, id);
@@ -155,7 +155,7 @@ void write_behind_stored(struct write_behind *wb, uint64_t key)
 {
     uint32_t id = kv_store_find_key(wb->store, key);
 
-    /* write_behind_resume() comes to it, after the block that is behind. */
+    /* write_behind_resume() reaches it, after the block that is behind. */
     if (id == KV_BLOCK_NONE || wb->behind_number != 0)
         return;
     (void)write_or_note(wb, id);
@@ -172,8 +172,8 @@ void write_behind_resume(struct write_behind *wb)
     wb->behind_number = 0;
     if (!kv_store_is_held(wb->store, id) ||
         kv_store_number(wb->store, id) != number) {
-        /* It was evicted: begin again with the oldest block. A tier smaller
-         * than the store would then evict what it needs next: begin with the
+        /* It was evicted: restart with the oldest block. A tier smaller than
+         * the store would then evict the blocks it needs next: start with the
          * first block that was allocated later. */
         id = KV_BLOCK_NONE;
         do {

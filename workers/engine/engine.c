@@ -17,8 +17,8 @@
 #define KINDS "cpu or timed (built without CUDA)"
 #endif
 
-/* Large memory uses huge pages: a device that reads 1 MiB into small pages has
- * 256 targets, and is half as fast. */
+/* Large memory uses huge pages: 1 MiB in small pages would be 256 targets for a
+ * device, which then reads at half the speed. */
 #define HUGE_BYTES ((size_t)2 << 20)
 
 static const struct engine_ops *const kinds[] = {
@@ -47,7 +47,7 @@ static void fill_defaults(struct engine_config *c)
         c->step_tokens = ENGINE_DEFAULT_STEP_TOKENS;
 }
 
-/* `value` must be lo .. hi. Returns whether it is, else writes a message. */
+/* Returns whether `value` is lo .. hi; if not, writes a message. */
 static bool in_range(const char *field, uint32_t value, uint32_t lo,
                      uint32_t hi, char *err, size_t err_bytes)
 {
@@ -74,7 +74,7 @@ static bool config_ok(const struct engine_config *c, char *err,
     return true;
 }
 
-/* Bytes of one K (or V) row. */
+/* Returns the bytes of one K (or V) row. */
 static uint32_t kv_row_bytes(const struct model_shape *shape,
                              enum model_element element)
 {
@@ -85,7 +85,7 @@ static uint32_t kv_row_bytes(const struct model_shape *shape,
                                       : 2 * numbers;
 }
 
-/* Bytes that a token passes between two layers. */
+/* Returns the bytes that a token passes between two layers. */
 static uint32_t activation_bytes(const struct engine_ops *ops,
                                  const struct model_shape *shape)
 {
@@ -273,7 +273,7 @@ void *engine_host_alloc(size_t bytes)
     void *memory = aligned_alloc(page, rounded);
     if (!memory)
         return NULL;
-    /* Without huge pages it is only slower. */
+    /* Without huge pages memory is only slower. */
     if (page == HUGE_BYTES)
         (void)madvise(memory, rounded, MADV_HUGEPAGE);
     touch(memory, rounded);

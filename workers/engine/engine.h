@@ -1,7 +1,7 @@
-/* An engine computes tokens: it is the only thing in a worker that knows what
- * a model does. It owns the weights and its scratch memory; KV lives in blocks
- * that the caller owns, so that the store, the loader and the transfers can
- * move them without asking the engine.
+/* An engine computes tokens: no other part of a worker knows how a model works.
+ * It owns the weights and its scratch memory; the caller owns the blocks of KV,
+ * so that the store, the loader and the transfers can move them without the
+ * engine.
  *
  * Kinds: "cpu" (a real transformer in float32), "cuda" (the same in bfloat16 on
  * a card, where the project was built with nvcc) and "timed" (simulates: no
@@ -24,8 +24,7 @@
  *
  * Steps are taken on one thread at a time. The functions on host blocks
  * (engine_kv_forget() and those of uploads) may be called on another thread
- * while a step runs, for blocks that the step does not use.
- */
+ * while a step runs, for blocks that the step does not use. */
 #ifndef WORKERS_ENGINE_ENGINE_H
 #define WORKERS_ENGINE_ENGINE_H
 
@@ -70,8 +69,8 @@ struct engine_kv_layout {
     uint64_t block_bytes;      /* layers x 2 x block_tokens x kv_row_bytes */
     uint64_t fingerprint;      /* of model_fingerprint() */
     uint32_t vocab;            /* token ids must be less */
-    uint32_t window_tokens;    /* position + n_tokens must not be more */
-    uint32_t step_tokens;      /* sum of n_tokens in a step must not be more */
+    uint32_t window_tokens;    /* limit of position + n_tokens */
+    uint32_t step_tokens;      /* limit of the sum of n_tokens in a step */
     uint32_t activation_bytes; /* a token's state between layers; 0 = the engine
                                   computes no stages */
 };
@@ -92,25 +91,24 @@ struct engine_stage {
     const void *in; /* (n_tokens, activation_bytes), output of layer from_layer
                        - 1; not read if from_layer is 0 */
     void *out; /* (n_tokens, activation_bytes), output of layer to_layer - 1;
-                  not written if that is the last layer */
+                  not written for the last layer */
 };
 
-/* What one step does for one request: computes n_tokens tokens behind the
- * `position` tokens whose KV is in the blocks already. A prefill chunk has
- * many tokens; a decode segment has one, the token answered last, and
- * `decode` set. Two segments of a step must not share a block that either of
- * them writes to. */
+/* The part of a step for one request: computes n_tokens tokens behind the
+ * `position` tokens whose KV is already in the blocks. A prefill chunk has many
+ * tokens; a decode segment has one, the token answered last, and `decode` set.
+ * Two segments of a step must not share a block that one of them writes to. */
 struct engine_segment {
     uint64_t request_id;    /* the caller's own; "timed" draws errors by it */
     const uint32_t *tokens; /* [n_tokens], borrowed for the call */
     uint32_t n_tokens;      /* at least 1 */
-    uint32_t position;      /* tokens that have their KV already */
+    uint32_t position;      /* tokens whose KV is already there */
     uint32_t cached_tokens; /* tokens in front of this chunk's run of chunks: <=
                                position. "timed" counts them as reused. A
                                prefill begins a new run, with cached_tokens =
                                position, when it skips loaded blocks */
     bool decode;            /* counts as decode, not as prefill */
-    bool want_token;        /* answer the token after the last one */
+    bool want_token;        /* answer with the token after the last one */
     uint32_t token_out;     /* set by the step if want_token */
     void *const *blocks;    /* [ceil((position + n_tokens) / block_tokens)],
                                block i holds tokens [i bt, (i + 1) bt); 64-byte
@@ -118,18 +116,18 @@ struct engine_segment {
 };
 
 /* Callbacks of a running step, on its own thread, for each segment, layer by
- * layer from the first on. Either may be NULL. The engine chooses in which
- * order the two come for one layer. */
+ * layer from the first on. Either may be NULL. Within a layer, the engine may
+ * call them in either order. */
 struct engine_step_ops {
     /* Waits until the rows of `layer` of the tokens in front of
      * segments[segment] are in its blocks; the engine reads none of them
-     * before. Returns 0, or a negative errno: they will not come. NULL = all
-     * rows are there from the start. Must return soon after the step's abort
-     * flag is set. */
+     * before. Returns 0, or a negative errno: the rows will not come. NULL =
+     * all rows are there from the start. Must return soon after the step's
+     * abort flag is set. */
     int (*layer_wait)(void *arg, size_t segment, uint32_t layer);
-    /* The K and V of every token of segments[segment] in `layer` are in the
-     * blocks: they can be sent while later layers compute. Must be short.
-     * Those of a decode segment may stay where the engine computes. */
+    /* Reports that the K and V of every token of segments[segment] in `layer`
+     * are in the blocks: they can be sent while later layers compute. Must be
+     * short. K and V of a decode segment may stay where the engine computes. */
     void (*layer_done)(void *arg, size_t segment, uint32_t layer);
 };
 
@@ -151,30 +149,30 @@ const char *engine_blas_coretype(void);
 
 /* Builds an engine. Borrows `config` for the call. Returns an owned engine, or
  * NULL with a message that names field and value in err[err_bytes] (never
- * NULL). It does not check whether the machine has the memory; engine_plan()
- * says how much it takes. Cost: the weights of "cpu" are drawn here, about 1 ns
- * a number. */
+ * NULL). Does not check whether the machine has the memory; engine_plan()
+ * computes the amount. Cost: the weights of "cpu" are drawn here, about 1 ns a
+ * number. */
 [[nodiscard]] struct engine *engine_new(const struct engine_config *config,
                                         char *err, size_t err_bytes);
 
-/* Frees `e` and all it owns, not the KV blocks. NULL is fine. */
+/* Frees `e` and all it owns, but not the KV blocks. NULL is fine. */
 void engine_free(struct engine *e);
 
 /* "cpu", "timed" or "cuda"; static. */
 const char *engine_kind(const struct engine *e);
 
-/* The computing device for logs, as "NVIDIA H100, ..."; "" = none. Valid until
- * engine_free(). */
+/* Returns the computing device for logs, as "NVIDIA H100, ..."; "" = none.
+ * Valid until engine_free(). */
 const char *engine_device(const struct engine *e);
 
-/* Why a function returned -ENODEV; "" if none did. Valid until engine_free().
- */
+/* Returns why a function returned -ENODEV; "" if none did. Valid until
+ * engine_free(). */
 const char *engine_error(const struct engine *e);
 
 /* Whether the times of this engine are made up (from a cost model). */
 bool engine_simulates(const struct engine *e);
 
-/* The layout of the KV blocks; valid until engine_free(). */
+/* Returns the layout of the KV blocks; valid until engine_free(). */
 const struct engine_kv_layout *engine_kv_layout(const struct engine *e);
 
 /* Computes one step: segments[n], at least one, of at most step_tokens tokens
@@ -193,21 +191,21 @@ const struct engine_kv_layout *engine_kv_layout(const struct engine *e);
                               size_t n, const struct engine_step_ops *ops,
                               void *arg, const atomic_bool *abort);
 
-/* As engine_step(), in the layers of `stage` (borrowed for the call) alone, for
- * one segment that is not a decode. It reads and writes the rows of these
- * layers only. Its tokens are read only in front of layer 0, and must be NULL
- * behind it; want_token may be set only behind the last layer. BATCH INVARIANCE
- * holds across stages, too: rows and answers are those of engine_step(),
- * however layers and tokens were cut. "timed" takes the layers' share of the
- * time. Returns as engine_step(); -ENOTSUP without activation_bytes. */
+/* As engine_step(), but only in the layers of `stage` (borrowed for the call),
+ * for one segment that is not a decode. Reads and writes only their rows.
+ * Tokens are read only with layer 0, and must be NULL without it; want_token
+ * may be set only with the last layer. BATCH INVARIANCE holds across stages,
+ * too: rows and answers are those of engine_step(), however layers and tokens
+ * were cut. "timed" takes the layers' share of the time. Returns as
+ * engine_step(); -ENOTSUP without activation_bytes. */
 [[nodiscard]] int engine_step_stage(struct engine *e, struct engine_segment *s,
                                     const struct engine_stage *stage,
                                     const struct engine_step_ops *ops,
                                     void *arg, const atomic_bool *abort);
 
-/* Memory for `bytes` (at least 1) of host blocks, aligned to a page; locked
- * into memory where the engine copies it to a card. Returns it owned
- * (engine_kv_free), or NULL. */
+/* Allocates `bytes` (at least 1) of memory for host blocks, aligned to a page;
+ * locked if the engine copies it to a card. Returns it owned (engine_kv_free),
+ * or NULL. */
 [[nodiscard]] void *engine_kv_alloc(struct engine *e, size_t bytes);
 
 /* Frees what engine_kv_alloc() returned; no step may use it. NULL is fine. */
@@ -219,11 +217,11 @@ void engine_kv_free(struct engine *e, void *memory);
 [[nodiscard]] int engine_kv_adopt(struct engine *e, void *memory, size_t bytes);
 void engine_kv_disown(struct engine *e, void *memory);
 
-/* Its card, for other processes and network cards; NULL = it computes in host
- * memory. Valid until engine_free(). */
+/* Returns the engine's card, for other processes and network cards; NULL = it
+ * computes in host memory. Valid until engine_free(). */
 const struct shared_card *engine_card(const struct engine *e);
 
-/* The host block `block` is about to get new contents: the engine drops its
+/* Announces new contents for the host block `block`: the engine drops its
  * copies of it and never writes them back. A no-op for engines that compute in
  * host memory. */
 void engine_kv_forget(struct engine *e, void *block);
@@ -237,14 +235,14 @@ void engine_kv_forget(struct engine *e, void *block);
                                    size_t n, uint32_t from_layer,
                                    uint32_t to_layer, uint64_t *ticket);
 
-/* Whether the upload of that ticket is over: 1, 0 (not yet; never with
- * `wait`), or -EIO. A step waits by itself; tests that time copies ask. */
+/* Returns whether a ticket's upload is over: 1, 0 (not yet; never with `wait`),
+ * or -EIO. A step waits by itself; only tests that time copies call this. */
 [[nodiscard]] int engine_kv_upload_done(struct engine *e, uint64_t ticket,
                                         bool wait);
 
-/* Address of the K or V row of a slot (0 .. block_tokens - 1) of a layer in
- * `block`. Rows of consecutive slots follow each other, so a range of tokens
- * of one block, one layer and one of K and V is one piece of memory. */
+/* Returns the address of the K or V row of a slot (0 .. block_tokens - 1) of a
+ * layer in `block`. Rows of consecutive slots follow each other, so a range of
+ * tokens of one block, one layer and one of K and V is one piece of memory. */
 static inline void *engine_kv_row(const struct engine_kv_layout *layout,
                                   void *block, uint32_t layer,
                                   enum engine_which which, uint32_t slot)

@@ -1,4 +1,4 @@
-/* Shared by the engines and engine.c. Not for users of an engine. */
+/* Shared by the engines and engine.c; private to them. */
 #ifndef WORKERS_ENGINE_IMPL_H
 #define WORKERS_ENGINE_IMPL_H
 
@@ -15,7 +15,7 @@ struct engine_ops {
      * nothing. */
     void (*needs)(const struct engine_config *config,
                   struct engine_needs *needs);
-    /* Builds the engine. `config` has its defaults filled in and passed the
+    /* Builds the engine. `config` has all defaults filled in and has passed the
      * checks common to all kinds; create() copies `layout` and may lower its
      * window_tokens. Otherwise as engine_new(). */
     struct engine *(*create)(const struct engine_config *config,
@@ -45,8 +45,7 @@ struct engine_ops {
     int (*kv_upload_done)(struct engine *e, uint64_t ticket, bool wait);
 };
 
-/* The first member of every engine. `ops` and `layout` are set by
- * engine_new(). */
+/* The first member of every engine. engine_new() sets `ops` and `layout`. */
 struct engine {
     const struct engine_ops *ops;
     struct engine_kv_layout layout;
@@ -63,8 +62,8 @@ extern const struct engine_ops engine_cuda_ops; /* with ENGINE_CUDA */
  * or NULL. */
 void *engine_host_alloc(size_t bytes);
 
-/* Waits for the rows of `layer` in front of the segments [s, end): 0, or -EIO.
- */
+/* Waits for the rows of `layer` before the segments [s, end). Returns 0 or
+ * -EIO. */
 static inline int engine_wait_layer(const struct engine_step_ops *ops,
                                     void *arg, size_t s, size_t end,
                                     uint32_t layer)

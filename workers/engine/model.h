@@ -1,6 +1,5 @@
 /* The shape of a model. Models are data: every engine is built from one of
- * these structs, and nothing else in the workers knows a model by its name.
- */
+ * these structs, and no other code of the workers knows a model by name. */
 #ifndef WORKERS_ENGINE_MODEL_H
 #define WORKERS_ENGINE_MODEL_H
 
@@ -36,11 +35,10 @@ enum model_element {
     MODEL_HASH64 = 3, /* engine "timed": a running hash, no tensor */
 };
 
-/* The shape called `name`, static, or NULL if there is none. */
+/* Returns the shape with this name, static; NULL = none. */
 const struct model_shape *model_find(const char *name);
 
-/* The i-th known shape, static, or NULL from the end of the table on. For
- * listings. */
+/* Returns the i-th known shape, static; NULL = no more. For listings. */
 const struct model_shape *model_at(size_t i);
 
 /* Returns 0 if `shape` keeps the invariants above, else -EINVAL, with
@@ -48,9 +46,9 @@ const struct model_shape *model_at(size_t i);
 [[nodiscard]] int model_check(const struct model_shape *shape, char *err,
                               size_t err_bytes);
 
-/* Two workers may share KV only if this is equal: a hash (FNV-1a, 64 bits)
- * over the shape (its name apart), the layers in use, the seed of the weights
- * and the element type. */
+/* Returns a hash (FNV-1a, 64 bits) over the shape (except its name), the layers
+ * in use, the seed of the weights and the element type. Only workers with equal
+ * ones may share KV. */
 uint64_t model_fingerprint(const struct model_shape *shape, uint32_t layers,
                            uint64_t seed, enum model_element element);
 

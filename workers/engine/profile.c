@@ -121,7 +121,7 @@ static int time_prefill(struct run *r, struct profile_point *p, double *us)
 }
 
 /* Every request has its own blocks: shared ones would stay in the cache. They
- * hold some earlier KV; its values do not change the time. */
+ * contain some earlier KV, whose values do not change the time. */
 static int time_decode(struct run *r, const struct profile_point *p, double *us)
 {
     uint32_t each = blocks_of(r, p->b);

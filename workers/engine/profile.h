@@ -46,8 +46,8 @@ struct profile_config {
 typedef void profile_progress_fn(void *arg, uint32_t done, uint32_t of);
 
 /* Runs the grid on `e`, which nothing else may use meanwhile, and writes the
- * measurements to `out` as CSV: lines "# key: value" that say what was
- * measured where, the header
+ * measurements to `out` as CSV: lines "# key: value" with the model, machine
+ * and settings, the header
  *   kind,uncached_tokens,cached_tokens,batch,kv_tokens,us
  * and one row a measurement; predictor/profile_csv.h reads it. A prompt ends
  * with a token. Without config->way it is prefilled in steps of the engine's

@@ -2,8 +2,8 @@
  * a cost model predicts, so that the step loop, the store and the transfers can
  * be loaded as on a large machine.
  *
- * Its KV is real in the one respect that matters to reuse: it follows from the
- * tokens and from the KV in front of them. A row is 8 bytes:
+ * Its KV is real in one respect, which matters to reuse: it depends on the
+ * tokens and on the KV before them. A row is 8 bytes:
  *   K[t] = hash(K[t - 1], token t, layer), K[-1] = hash(seed)
  *   V[t] = hash(K[t])
  * and the token that is answered is a digest of the last rows and of one row in
@@ -31,7 +31,7 @@
 #define SAMPLE_TOKENS 64
 
 /* A step that begins this soon after the planned end of the last one counts
- * from that end: the loop's work between steps, and late wake-ups, cost
+ * from there: the loop's work between steps, and late wake-ups, cost
  * nothing. */
 #define CONTINUE_WITHIN_US 1000
 
@@ -95,13 +95,13 @@ static uint64_t *row_at(const struct timed_engine *e,
                          token % bt);
 }
 
-/* What a token passes from layer to layer: activation_bytes. */
+/* Data that a token passes from layer to layer: activation_bytes. */
 struct activation {
     uint64_t token;
     uint64_t digest; /* of the last token of a segment; else 0 */
 };
 
-/* The n-th token of a segment, in any layer. */
+/* Returns the n-th token of a segment, in any layer. */
 static uint32_t token_at(const struct engine_segment *s,
                          const struct activation *in, uint32_t n)
 {
@@ -222,7 +222,7 @@ static bool sleep_until(int64_t when_us, const atomic_bool *abort)
     return !engine_aborted(abort);
 }
 
-/* Layers [from, to) of a step, which take total_us. Returns as timed_step(). */
+/* Passes layers [from, to) of a step in total_us. Returns as timed_step(). */
 static int pass_layers(struct timed_engine *e,
                        const struct engine_segment *segments, size_t n,
                        const struct engine_stage *stage, int64_t total_us,

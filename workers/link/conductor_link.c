@@ -19,8 +19,8 @@
 #define TOLD_EACH_US 600000000 /* between logs of the same failure */
 #define WELCOME_USUAL_MS 2000  /* later: log it */
 #define WELCOME_PATIENCE_MS 10000
-/* A name in use may belong to a hung worker, which the conductor will drop, or
- * to a live one, where waiting does not help. */
+/* A name in use may belong to a hung worker, which the conductor will drop
+ * soon, or to a live one, for which waiting does not help. */
 #define NAME_PATIENCE_US 15000000
 #define HEARTBEAT_MIN_MS 20
 #define HEARTBEAT_MAX_MS 60000
@@ -38,17 +38,17 @@ struct conductor_link {
     bool overdue; /* WELCOME_USUAL_MS passed without WELCOME */
     bool up;
     bool was_up;  /* at least once */
-    bool refuses; /* this worker refuses the conductor; closing */
+    bool refuses; /* this worker refuses the conductor: close */
     /* First refusal of the name as in use; 0 = not refused last time. */
     int64_t name_taken_us;
-    /* Last failure logged, and when; "" = none since registering. */
+    /* Last failure logged, and its time; "" = none since registering. */
     char told[MSG_TEXT_MAX + 128];
     int64_t told_us;
 };
 
 static int on_welcome(struct conductor_link *l, const struct msg_welcome *m)
 {
-    int64_t beat_ms = m->heartbeat_ms / 2; /* one may be late */
+    int64_t beat_ms = m->heartbeat_ms / 2; /* one heartbeat may be late */
 
     if (beat_ms < HEARTBEAT_MIN_MS)
         beat_ms = HEARTBEAT_MIN_MS;

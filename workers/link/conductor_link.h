@@ -21,16 +21,16 @@ struct conductor_link_ops {
      * NULL, or why this worker cannot serve the conductor: the conductor gets
      * it as ERROR, and `refused` follows when the connection is closed. */
     const char *(*up)(void *arg, const struct msg_welcome *welcome);
-    /* A frame after WELCOME. Returns 0, -EBADMSG (malformed) or -EPROTO (out
-     * of place): these two end the connection. */
+    /* Called for a frame after WELCOME. Returns 0, -EBADMSG (malformed) or
+     * -EPROTO (out of place): these two end the connection. */
     int (*frame)(void *arg, const struct frame_header *h,
                  const uint8_t *payload);
     /* A STATUS is due. */
     void (*heartbeat)(void *arg);
-    /* The connection that was up is lost; the link reconnects. */
+    /* Called when a connection that was up is lost; the link reconnects. */
     void (*down)(void *arg);
-    /* The conductor will never take this worker; `why` is for people. No
-     * further attempt is made. */
+    /* Called when the conductor will never take this worker; `why` is for
+     * people. The link stops. */
     void (*refused)(void *arg, const char *why);
 };
 
@@ -49,7 +49,7 @@ struct conductor_link_config {
 conductor_link_new(const struct conductor_link_config *config,
                    const struct conductor_link_ops *ops, void *arg);
 
-/* Close and free, without a callback. NULL is a no-op. */
+/* Closes and frees, without a callback. NULL is a no-op. */
 void conductor_link_free(struct conductor_link *l);
 
 /* Whether the kernel has taken all output. */
@@ -62,8 +62,8 @@ void conductor_link_set_role(struct conductor_link *l, uint8_t role);
  * callback. No-op without a connection. */
 void conductor_link_again(struct conductor_link *l, const char *why);
 
-/* Sends the frames in `buf`, which is unchanged. While the link is down it
- * drops them: a restarted conductor knows nothing of them. */
+/* Sends the frames in `buf`, which is unchanged. Drops them while the link is
+ * down: a restarted conductor knows nothing of them. */
 void conductor_link_send(struct conductor_link *l, const struct wire_buf *buf);
 
 #endif

@@ -1,4 +1,4 @@
-/* Takes in pieces that sources hand back. */
+/* Takes finished pieces from sources. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static void count_bytes(struct request *r, enum block_origin origin,
         r->load.fetch_bytes += bytes;
 }
 
-/* Counts `p`, whose bytes are in the request's block, and opens the gate. */
+/* Takes in `p`, whose bytes are in the request's block, and opens the gate. */
 static void take_in(struct load *load, const struct loader_piece *p)
 {
     struct request *r = load->r;
@@ -56,7 +56,7 @@ static const char *why_not(int rc)
     }
 }
 
-/* Layerwise: cuts off block b, which will not come, and all behind it. Blocks
+/* Layerwise: gives up block b, which will not come, and all later ones. Blocks
  * before it are used once all of their layers came. No step may wait for them
  * at the gate, which counts layers of all blocks up to the old end. */
 static void load_cut(struct load *load, uint32_t b)
@@ -78,7 +78,7 @@ static void load_cut(struct load *load, uint32_t b)
     r->load.held_back = true;
 }
 
-/* Returns whether the request still has the piece's block. */
+/* Returns whether the piece's block still belongs to the request. */
 static bool is_ours(const struct loader_piece *p)
 {
     return p->run->load->r->blocks.ids[p->block] == p->id;
@@ -110,7 +110,7 @@ void load_miss(struct loader_piece *p, int rc)
         run->ended = true;
 }
 
-/* Takes in or misses `p`, which a run waits for. */
+/* Takes in `p`, or misses it, for the run that waits for it. */
 static void land(struct loader_piece *p, int rc)
 {
     struct load_run *run = p->run;

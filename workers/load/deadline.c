@@ -5,19 +5,19 @@
 #include "base/event_loop.h"
 #include "workers/load/internal.h"
 
-/* How long a run has for its next piece, and how long for saying what it has.
- * The latter is shorter: by layers, the load begins only then. */
+/* How long a run may take for its next piece, and how long to report what it
+ * has. The latter is shorter: by layers, the load begins only then. */
 #define PATIENCE_US 30000000
 #define OPEN_US 15000000
 
 /* While a request waits for all of its blocks, all pieces of a run together
- * move its deadline by HELD_RATIO times what computing the prompt takes: a
- * source that never stops, but sends next to nothing, is given up. */
+ * move its deadline by at most HELD_RATIO times the prompt's computing time: a
+ * source that never stops, but sends almost nothing, is given up. */
 #define HELD_RATIO 4
 
-/* A source whose rate is known is silent when nothing came for SILENT_US plus
- * SILENT_RATIO times what its pieces in flight take. TCP sends a packet that is
- * lost at the beginning of a connection again after 1 s. */
+/* A source of known rate counts as silent after SILENT_US plus SILENT_RATIO
+ * times the time of its pieces in flight. TCP resends a packet lost at the
+ * beginning of a connection after 1 s. */
 #define SILENT_RATIO 4
 #define SILENT_US 1500000
 
@@ -33,9 +33,9 @@ void load_run_asked(struct load_run *run)
     loader_wake_at(l, load_run_until_us(run));
 }
 
-/* Pieces for other loads also show that the source is not silent. There is no
- * limit while it has nothing to send, or while the engine computes and so
- * nobody waits. */
+/* Pieces for other loads also show that the source is not silent. No limit
+ * applies while it has nothing to send, or while the engine computes, since
+ * then no request waits. */
 int64_t load_run_silent_us(const struct load_run *run)
 {
     const struct loader_source *s = run->source;
@@ -61,14 +61,14 @@ int64_t load_run_until_us(const struct load_run *run)
     int64_t silent_us = load_run_silent_us(run);
     int64_t until_us = run->until_us;
 
-    /* Not asked for anything yet: its source may be busy with other loads. */
+    /* Not asked for a piece yet: its source may be busy with other loads. */
     if (until_us == 0)
         until_us = run->load->last_us + (run->open ? PATIENCE_US : OPEN_US);
     return silent_us < until_us ? silent_us : until_us;
 }
 
-/* Returns by how much (us) `p` moves the deadline of a run that a held back
- * request waits for. */
+/* Returns by how much (us) `p` moves the deadline of a run that a waiting
+ * request depends on. */
 static int64_t earned_us(const struct load *load, const struct loader_piece *p)
 {
     const struct loader *l = load->loader;

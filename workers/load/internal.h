@@ -1,4 +1,4 @@
-/* Shared by the files of the loader only. */
+/* Shared by the files of the loader; private to them. */
 #ifndef WORKERS_LOAD_INTERNAL_H
 #define WORKERS_LOAD_INTERNAL_H
 
@@ -24,25 +24,25 @@ struct loader_source {
     uint32_t n_runs;       /* in loads that are not over */
     uint32_t holds;        /* loader_source_hold() */
     uint32_t in_flight;    /* pieces */
-    uint32_t n_hung;       /* pieces that it kept when a run was given up */
-    bool silent;           /* given up for silence; nothing came since */
+    uint32_t n_hung;       /* pieces kept by it when a run was given up */
+    bool silent;           /* given up for silence; no piece came since */
     struct load_rate pace; /* short-term, for where load and computing meet */
     struct load_rate rate; /* long-term, for reports */
 };
 
-/* The part of one source in one load. */
+/* One source's part of one load. */
 struct load_run {
     struct load *load;
     struct loader_source *source;
     void *session; /* NULL = none, or ended */
     bool open;     /* `held` is known, or the run has ended */
-    bool ended;    /* ask it for nothing more */
-    uint32_t from; /* the plan: it sends blocks [from, to) */
+    bool ended;    /* ask its source for nothing more */
+    uint32_t from; /* by plan it sends blocks [from, to) */
     uint32_t to;
     uint32_t held;      /* leading blocks that it can send */
     uint32_t in_flight; /* pieces */
-    int64_t until_us;   /* give it up then, if waited for; 0 = not asked for
-                           anything yet */
+    int64_t until_us;   /* give up at this time, if waited for; 0 = not asked
+                           for a piece yet */
     LIST_HEAD(, loader_piece) pieces;
 };
 
@@ -52,14 +52,14 @@ struct load {
     struct request *r;
     enum load_mode mode;
     bool begun;   /* the request has its blocks; sources were opened */
-    bool spoilt;  /* layerwise: it cannot be completed */
+    bool spoilt;  /* layerwise: cannot be completed */
     bool over;    /* load_end() was called */
     bool stalled; /* layerwise: a step waited in vain, or some blocks will not
-                     come; the others are used once all their layers came */
+                     come; others are used once all their layers came */
     uint32_t n_runs;
     struct load_run runs[LOAD_SOURCES_MAX];
-    uint32_t claimed; /* the engine computes the blocks before this one */
-    uint32_t end;     /* layerwise: load the blocks before it; 0 = not known */
+    uint32_t claimed; /* the engine computes all blocks before this one */
+    uint32_t end;     /* layerwise: load the blocks before it; 0 = unknown */
     struct load_units units;
     int64_t asked_us; /* when the first piece was asked for; 0 = not yet */
     int64_t last_us;  /* when it began, or its last piece came */
@@ -87,21 +87,21 @@ struct loader {
 
 /* --- deadline.c --- */
 
-/* Note that `run` was asked for a piece: sets its deadline unless it has one.
- */
+/* Notes that `run` was asked for a piece: sets its deadline unless it has
+ * one. */
 void load_run_asked(struct load_run *run);
 
-/* Note that `run` brought `p`: moves its deadline. */
+/* Notes that `run` brought `p`: moves its deadline. */
 void load_run_came(struct load_run *run, const struct loader_piece *p);
 
-/* Returns the deadline (us) of `run`: nobody waits for it any longer. */
+/* Returns the deadline (us) of `run`, after which it is given up. */
 int64_t load_run_until_us(const struct load_run *run);
 
-/* Returns when (us) its source counts as silent if nothing comes before;
+/* Returns when (us) its source will count as silent without a further piece;
  * INT64_MAX = never. */
 int64_t load_run_silent_us(const struct load_run *run);
 
-/* Have loader_tick() called at when_us or earlier. */
+/* Has loader_tick() called at when_us or earlier. */
 void loader_wake_at(struct loader *l, int64_t when_us);
 
 /* --- throttle.c --- */
@@ -109,15 +109,15 @@ void loader_wake_at(struct loader *l, int64_t when_us);
 /* Throttle the new source `s`. */
 void throttle_wrap(struct loader_source *s);
 
-/* Ask the sources for the pieces that are due, and set the next wake-up. */
+/* Asks the sources for the pieces that are due, and sets the next wake-up. */
 void throttle_tick(struct loader *l);
 
 /* --- load.c --- */
 
-/* End and free the load: the request goes on without it. */
+/* Ends and frees the load: the request goes on without it. */
 void load_end(struct load *load);
 
-/* End the load if no block can come any more. Returns whether it ended; `load`
+/* Ends the load if no block can come any more. Returns whether it ended; `load`
  * is then freed. */
 bool load_check(struct load *load);
 
@@ -128,34 +128,33 @@ uint32_t load_last(const struct load *load);
  */
 uint32_t load_first_wanted(const struct load *load);
 
-/* Returns whether block b has not come, and is in flight or can be asked for.
- */
+/* Returns whether block b is still missing, and in flight or available. */
 bool load_coming(const struct load *load, uint32_t b);
 
-/* End the run: cancel its pieces and close its session. Pieces that the source
- * cannot hand back at once stay in the run's list. */
+/* Ends the run: cancels its pieces and closes its session. Pieces that the
+ * source cannot hand back at once stay in the run's list. */
 void load_close_run(struct load_run *run);
 
 /* --- pieces.c --- */
 
-/* Ask for the next pieces of all loads, the oldest load first. */
+/* Asks for the next pieces of all loads, the oldest load first. */
 void loader_pump(struct loader *l);
 
 /* --- answers.c --- */
 
-/* Ask the source of `run` to hand back its pieces. */
+/* Asks the source of `run` to hand back its pieces. */
 void load_cancel_pieces(struct load_run *run);
 
-/* Take `p` out of its run: nobody waits for it any more. */
+/* Takes `p` out of its run, which no longer waits for it. */
 void load_orphan(struct loader_piece *p);
 
-/* Take `p`, which did not come, out of its run: another source sends the block,
- * or the engine computes it. */
+/* Takes `p`, which did not come, out of its run: another source sends the
+ * block, or the engine computes it. */
 void load_miss(struct loader_piece *p, int rc);
 
 /* --- late.c --- */
 
-/* Give up runs that missed their deadline, and set a wake-up for the next
+/* Gives up runs that missed their deadline, and sets a wake-up for the next
  * deadline. Returns whether the request was dropped; `load` is then freed. */
 bool load_give_up(struct loader *l, struct load *load);
 
@@ -164,8 +163,8 @@ bool load_give_up(struct loader *l, struct load *load);
 /* Returns the time (us) in which `s` sends `bytes`; 0 = not known. */
 double load_piece_us(const struct loader_source *s, uint64_t bytes);
 
-/* Give the request another block in place of block b, into which a read is
- * under way. The read's bytes are not used. Returns 0, or -ENOSPC. */
+/* Gives the request another block in place of block b, into which a read is
+ * under way. The bytes read are not used. Returns 0, or -ENOSPC. */
 [[nodiscard]] int load_replace(struct load *load, uint32_t b);
 
 /* Layerwise: let the request into a step once its layers will come in time. */

@@ -11,7 +11,7 @@ static bool is_waited_for(const struct load_run *run)
 }
 
 /* Closes `run`. Pieces that its source cannot hand back now keep their blocks,
- * and the request gets others. Returns 0, or -ENOSPC: no room for those. */
+ * and the request gets others. Returns 0, or -ENOSPC: no room for others. */
 static int give_up(struct load_run *run)
 {
     struct load *load = run->load;
@@ -38,7 +38,7 @@ static int give_up(struct load_run *run)
 bool load_give_up(struct loader *l, struct load *load)
 {
     if (load->r->step.under_way)
-        return false; /* the step may wait for layers, but for 250 ms at most */
+        return false; /* the step may wait for layers, at most 250 ms */
     for (uint32_t i = 0; i < load->n_runs; i++) {
         struct load_run *run = &load->runs[i];
 

@@ -1,4 +1,4 @@
-/* One load: which blocks can still come, and its end. */
+/* One load: the blocks that can still come, and its end. */
 #include <stdlib.h>
 
 #include "workers/load/internal.h"
@@ -44,7 +44,7 @@ bool load_coming(const struct load *load, uint32_t b)
     return load_units_count(&load->units, b, UNIT_ASKED) > 0;
 }
 
-/* Returns whether a block can come; before the load begins, any that is not
+/* Returns whether a block can come; before the load begins, whether one is not
  * computed. */
 static bool anything_coming(const struct load *load)
 {
@@ -94,7 +94,7 @@ void load_end(struct load *load)
         run->source->n_runs--;
     }
     if (r->step.gated && (load->spoilt || anything_coming(load))) {
-        /* End the step that waits at the gate, or let none begin. */
+        /* Ends the step that waits at the gate, or keeps any from beginning. */
         layer_gate_fail(&r->step.gate);
         r->step.gated = r->step.under_way;
     }
@@ -126,7 +126,7 @@ bool load_check(struct load *load)
 {
     if (load->spoilt)
         layer_gate_fail(&load->r->step.gate);
-    /* By layers, pieces of blocks that were cut off may be in flight. */
+    /* By layers, pieces of given-up blocks may be in flight. */
     bool whole = load->spoilt || load->mode == LOAD_MODE_LAYERWISE;
     if ((whole && in_flight(load) > 0) ||
         (!load->spoilt && anything_coming(load)))

@@ -1,4 +1,4 @@
-/* The loader: its sources, the beginning of loads, and reports of sources. */
+/* The loader: its sources, the begin of loads, and reports of sources. */
 #include "workers/load/loader.h"
 
 #include <errno.h>
@@ -202,8 +202,8 @@ static void begin(struct load *load)
         open_run(&load->runs[i]);
 }
 
-/* Ends a load of which no source has a block: the request gives back its blocks
- * and waits for its turn without them. */
+/* Ends a load for which no source has a block: the request gives back its
+ * blocks and waits for its turn without them. */
 static void drop_empty(struct load *load)
 {
     struct request *r = load->r;
@@ -223,7 +223,7 @@ void loader_poke(struct loader *l, int (*take)(void *arg, struct request *r),
         next = TAILQ_NEXT(load, link);
         if (load->begun)
             continue;
-        /* If there is no room for one load, younger ones get none, either. */
+        /* If there is no room for one load, younger ones wait, too. */
         if (load->r->blocks.n == 0 && room)
             room = take(take_arg, load->r) == 0;
         if (load->r->blocks.n == 0)

@@ -8,10 +8,10 @@
  *      |  held  | computed |  neither yet  |   loaded blocks  | suffix |
  *
  * A source compares the tokens of the prompt's leading blocks from the first
- * on, and says how many it can send. The loader then asks each source for piece
- * after piece, the next missing one from the end backward. So several sources
- * share the work by their speed, and a source that fails leaves the rest to the
- * others, or to the engine.
+ * on, and reports how many it can send. The loader then asks each source for
+ * piece after piece: always the next missing one, from the end backward. So
+ * several sources share the work by their speed, and a source that fails leaves
+ * the rest to the others, or to the engine.
  *
  * Invariants:
  *   a block is written by the engine or by one piece, never by both: if the
@@ -21,8 +21,7 @@
  * when nobody waits for it any more
  *   request.load.origin[i] is set once all layers of block i were verified
  *
- * Used on the loop's thread only.
- */
+ * Used on the loop's thread only. */
 #ifndef WORKERS_LOAD_LOADER_H
 #define WORKERS_LOAD_LOADER_H
 
@@ -47,27 +46,27 @@ struct loader_source;
 struct loader_piece {
     TAILQ_ENTRY(loader_piece) link;
     void *own;
-    void *session;        /* in which it is read; may be closed */
-    struct load_run *run; /* NULL = nobody waits for it any more */
+    void *session;        /* of the read; may be closed */
+    struct load_run *run; /* NULL = no run waits for it */
     struct loader_source *source;
     uint32_t block;
     uint32_t from_layer;
     uint32_t n_layers;
     void *data;     /* target: where layer from_layer of the block begins */
     uint64_t bytes; /* size of its layers */
-    uint32_t id;    /* store id of the block, on which the piece has a pin */
+    uint32_t id;    /* store id of the block, pinned by the piece */
     int rc;
 
     /* Private to the loader: */
     LIST_ENTRY(loader_piece) of_run;
     uint32_t unit;
-    bool hung;      /* its run was given up, but the source still has it */
+    bool hung;      /* its run was given up while the source had it */
     int64_t due_us; /* end of its wait in the throttle; 0 = not waiting */
 };
 
 TAILQ_HEAD(loader_piece_list, loader_piece);
 
-/* The calls of a source; `arg` is that of loader_add_source(). */
+/* The calls of a source; `arg` was given to loader_add_source(). */
 struct loader_source_ops {
     enum block_origin origin;
     /* Find out how many leading blocks of r's prompt, up to to_block, the
@@ -83,8 +82,8 @@ struct loader_source_ops {
      * close() hands back the pieces. */
     void (*cancel)(void *arg, struct loader_piece *piece);
     /* End the session and hand back its pieces, now or when their reads end. A
-     * read may take any time; its memory stays pinned. But a source that was
-     * given up is asked for nothing until it has handed back all pieces. */
+     * read may take any time; its memory stays pinned. A source that was given
+     * up is asked for nothing until it has handed back all pieces. */
     void (*close)(void *arg, void *session);
     /* The source is freed: the loader no longer uses `arg`. May be NULL. */
     void (*forget)(void *arg);
@@ -101,11 +100,11 @@ struct loader_config {
 };
 
 struct loader_ops {
-    /* Blocks came, or a load is over: soon call loader_poke() and form a step,
-     * but not from in here. */
+    /* Called when blocks came, or a load is over: soon call loader_poke() and
+     * form a step, but not inside this call. */
     void (*poke)(void *arg);
-    /* A read into blocks of `r` hangs, and there is no room for other blocks:
-     * drop the request. Called from loader_poke() only. */
+    /* Called, by loader_poke() only, when a read into blocks of `r` hangs and
+     * there is no room for other blocks: drop the request. */
     void (*failed)(void *arg, struct request *r, const char *why);
 };
 
@@ -120,17 +119,17 @@ struct load_request {
     } sources[LOAD_SOURCES_MAX];
 };
 
-/* Make a loader. `config` is copied; its pointers, `ops` and `arg` are
+/* Makes a loader. `config` is copied; its pointers, `ops` and `arg` are
  * borrowed. Returns it owned, or NULL: out of memory. */
 [[nodiscard]] struct loader *loader_new(const struct loader_config *config,
                                         const struct loader_ops *ops,
                                         void *arg);
 
-/* Free it; no request may have a load, and every source must have handed back
+/* Frees it; no request may have a load, and every source must have handed back
  * its pieces. NULL is a no-op. */
 void loader_free(struct loader *l);
 
-/* Add a source called `name` (copied, for logs). `ops` and `arg` are borrowed.
+/* Adds a source called `name` (copied, for logs). `ops` and `arg` are borrowed.
  * Returns it, owned by the loader, or NULL: LOADER_SOURCES_MAX are in use, or
  * no memory. */
 [[nodiscard]] struct loader_source *
@@ -141,63 +140,63 @@ loader_add_source(struct loader *l, const char *name,
 struct loader_source *loader_find_source(const struct loader *l,
                                          const char *name);
 
-/* Hold `s`, for code that keeps a pointer to it. loader_add_source() may free a
- * source that no load uses and nobody holds, when it needs its place. */
+/* Holds `s`, for code that keeps a pointer to it. loader_add_source() may free
+ * a source without a load and without a holder, when it needs its place. */
 void loader_source_hold(struct loader_source *s);
 
-/* End a loader_source_hold(). */
+/* Ends a loader_source_hold(). */
 void loader_source_release(struct loader_source *s);
 
-/* Returns the smoothed rate at which the source sends, at most the throttle's;
- * the throttle's while it is not known; 0 = not known and no throttle. */
+/* Returns the smoothed rate of the source, at most the throttle's rate; while
+ * unknown the throttle's; 0 = unknown and no throttle. */
 double loader_source_bytes_per_s(const struct loader_source *s);
 
-/* Add a load for the waiting prefill `r`: sets r->load.job, and
+/* Adds a load for the waiting prefill `r`: sets r->load.job, and
  * r->load.held_back if `r` must wait for the load. `plan` is copied. The load
- * begins with the first loader_poke() that finds room. Returns 0, or -ENOMEM.
- */
+ * begins with the first loader_poke() that finds room. Returns 0, or
+ * -ENOMEM. */
 [[nodiscard]] int loader_add(struct loader *l, struct request *r,
                              const struct load_request *plan);
 
 /* Returns whether a load waits or is under way. */
 bool loader_busy(const struct loader *l);
 
-/* Begin the loads that can begin, and ask for the next pieces. take(take_arg,
+/* Begins the loads that can begin, and asks for the next pieces. take(take_arg,
  * r) gives `r` its blocks if there is room, like batch_take_ahead(). */
 void loader_poke(struct loader *l, int (*take)(void *arg, struct request *r),
                  void *take_arg);
 
-/* Do what is due by now: pieces that the throttle held back, deadlines of runs.
- * A loader with an event base calls it by itself. */
+/* Does the work due by now: pieces that the throttle delayed, deadlines of
+ * runs. A loader with an event base calls it by itself. */
 void loader_tick(struct loader *l);
 
 /* Returns how many of the next `most` tokens of `r` to compute now, while the
- * rest of its load comes; 0 = wait (batch_ops.chunk). core/step/meeting says
- * where a chunk ends. Blocks that it computes are no longer loaded. */
+ * rest of its load comes; 0 = wait (batch_ops.chunk). core/step/meeting chooses
+ * where a chunk ends. Blocks in the chunk are no longer loaded. */
 uint32_t loader_chunk(struct loader *l, struct request *r, uint32_t most);
 
-/* Note that a step failed because it waited at r's gate: hold `r` back until
+/* Notes that a step failed because it waited at r's gate: hold `r` back until
  * all of its layers came. */
 void loader_stalled(struct loader *l, struct request *r);
 
-/* Drop the load of `r`, if it has one. Blocks into which a read is under way
- * stay pinned until it ends. */
+/* Drops the load of `r`, if it has one. Blocks with a read under way stay
+ * pinned until it ends. */
 void loader_forget(struct request *r);
 
-/* Learn the engine's pace from a step of segments[n] that took step_us. */
+/* Learns the engine's pace from a step of segments[n] that took step_us. */
 void loader_learn(struct loader *l, const struct engine_segment *segments,
                   uint32_t n, int64_t step_us);
 
 /* Called by a source: it can send blocks [0, n_blocks) in this run. */
 void loader_opened(struct load_run *run, uint32_t n_blocks);
 
-/* Called by a source: nothing more comes in this run; `why` is logged unless
- * NULL. The source hands back its pieces. The session has ended: the loader
- * does not close it. */
+/* Called by a source to end this run; `why` is logged unless NULL. The source
+ * hands back its pieces. The session has ended: the loader does not close
+ * it. */
 void loader_run_failed(struct load_run *run, const char *why);
 
-/* Called by a source: hands back `piece`. rc is 0 if its bytes are in place and
- * verified; else a negative errno, and the run ends. */
+/* Called by a source to hand back `piece`. rc is 0 if its bytes are in place
+ * and verified; else a negative errno, and the run ends. */
 void loader_done(struct loader_piece *piece, int rc);
 
 #endif

@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "workers/load/internal.h"
 
-/* Look again at least this long after a decision to wait. */
+/* Longest time (us) until the next look, after a decision to wait. */
 #define LOOK_AGAIN_US 500
 
 double load_piece_us(const struct loader_source *s, uint64_t bytes)
@@ -16,8 +16,8 @@ static double block_us_of(const struct loader_source *s)
     return load_piece_us(s, s->loader->config.layout->block_bytes);
 }
 
-/* Returns the time (us) of a block with all sources of known rate at work; 0 =
- * no rate is known. */
+/* Returns the time (us) of a block while all sources of known rate work; 0 = no
+ * rate is known. */
 static double pace_of(const struct load *load)
 {
     double blocks_per_us = 0;
@@ -42,7 +42,7 @@ static uint32_t count_coming(const struct load *load)
     return n;
 }
 
-/* Returns how many blocks older loads wait for: those come first. */
+/* Returns how many blocks older loads wait for: these come first. */
 static uint32_t count_ahead(const struct load *load)
 {
     const struct load *older;
@@ -76,7 +76,7 @@ static void meeting_of(const struct load *load, uint32_t most,
     double us = pace_of(load);
     double first_us = us > since_us ? us - since_us : 0;
 
-    /* It has slowed down or stands still: the next block may take as long
+    /* The source has slowed down or stopped: the next block may take as long
      * again. */
     if (us > 0 && since_us > 2 * us)
         us = first_us = since_us;
@@ -181,7 +181,7 @@ void load_maybe_gate(struct load *load)
     double step_us = step_pace_us(&l->pace, n, from, from);
     if (left_us < 0 || step_us < 0)
         return; /* no forecast: it waits for all layers */
-    /* The last layer must have come when the step gets to it. */
+    /* The last layer must have come when the step reaches it. */
     double early_us = left_us - step_us * (layers - 1) / layers;
     if (early_us > 0) {
         loader_wake_at(l, l->config.now_us() + (int64_t)early_us + 1);

@@ -3,8 +3,8 @@
 
 #include "workers/load/internal.h"
 
-/* Keep this much time of work in flight at a source, so that it never idles;
- * more would be wasted where computing and loading meet. */
+/* Work to keep in flight at a source, in time, so that it never idles; more
+ * would be wasted where computing and loading meet. */
 #define AHEAD_US 5000
 #define PIECES_MIN 2u
 
@@ -18,8 +18,8 @@ static uint32_t window_of(const struct loader_source *s, uint64_t piece_bytes)
                : (n > LOADER_PIECES_MAX ? LOADER_PIECES_MAX : (uint32_t)n);
 }
 
-/* Returns the next unit to ask the source for. Of whole blocks, those that it
- * was planned to send come first, then all others that it has. */
+/* Returns the next unit to ask the source for. Of whole blocks, first those
+ * planned for it, then all others that it has. */
 static uint32_t next_unit(const struct load_run *run)
 {
     struct load_units *u = &run->load->units;
@@ -32,7 +32,7 @@ static uint32_t next_unit(const struct load_run *run)
     return unit != LOAD_UNIT_NONE ? unit : load_units_next(u, from, run->held);
 }
 
-/* Sets load->end when all sources have said what they have; only then are
+/* Sets load->end when all sources have reported their blocks; only then are
  * layers asked for. Returns whether it is set. */
 static bool fix_end(struct load *load)
 {
@@ -84,7 +84,7 @@ static bool ask(struct loader *l, struct load_run *run, uint32_t unit)
     return rc == 0;
 }
 
-/* Returns how many units no source was asked for, at least 1. */
+/* Returns how many units were not asked for yet, at least 1. */
 static uint32_t count_unasked(const struct load *load)
 {
     uint32_t first = load_first_wanted(load);
@@ -94,9 +94,9 @@ static uint32_t count_unasked(const struct load *load)
     return n > load->units.n_asked ? n - load->units.n_asked : 1;
 }
 
-/* Returns whether another source that has block b could send all unasked units
- * before this one could send one more piece: a slow source must not hold up the
- * end. Never true for the fastest. */
+/* Returns whether another source with block b could send all units not asked
+ * for before this one could send one more piece: a slow source must not delay
+ * the end. Never true for the fastest. */
 static bool another_is_faster(const struct load_run *run, uint32_t b,
                               uint64_t bytes)
 {

@@ -16,14 +16,14 @@ struct step_pace {
     double nn, nd, dd, n_us, d_us;
 };
 
-/* Learn from a step of segments[n] that took `us`. Ignores steps with decodes.
- */
+/* Learns from a step of segments[n] that took `us`. Ignores steps with
+ * decodes. */
 void step_pace_learn(struct step_pace *p, const struct engine_segment *segments,
                      size_t n, int64_t us);
 
 /* Returns the time (us) of n_tokens behind `position`, in a prefill that began
- * at `cached`; negative = not known yet. `arg` is the struct step_pace, so that
- * this is a meeting_chunk_us of core/step/meeting. */
+ * at `cached`; negative = not known yet. `arg` is the struct step_pace, which
+ * makes this a meeting_chunk_us of core/step/meeting. */
 double step_pace_us(const void *arg, uint32_t n_tokens, uint32_t position,
                     uint32_t cached);
 

@@ -1,5 +1,5 @@
-/* Wraps sources, which then share one link of a given rate. The wrapped source
- * is asked for a piece when that link would have brought it. */
+/* Wraps sources, so that they share one link of a given rate. The wrapped
+ * source is asked for a piece when the link would have brought it. */
 #include <errno.h>
 
 #include "workers/load/internal.h"

@@ -1,4 +1,4 @@
-/* Which units of a load were asked for, and which came. */
+/* Knows which units of a load were asked for, and which came. */
 #include "workers/load/units.h"
 
 #include <errno.h>

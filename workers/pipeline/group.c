@@ -94,7 +94,7 @@ void pipeline_begin(struct request *r, int64_t now_us)
              g->n_members + 1, g->cut.chunk_tokens);
 }
 
-/* Leading tokens whose KV is complete in all layers. */
+/* Returns the leading tokens whose KV is complete in all layers. */
 static uint32_t whole(const struct group *g)
 {
     uint32_t least = g->computed;

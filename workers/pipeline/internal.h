@@ -1,4 +1,4 @@
-/* Shared by the files of the pipeline; internal to this folder. */
+/* Shared by the files of the pipeline; private to them. */
 #ifndef WORKERS_PIPELINE_INTERNAL_H
 #define WORKERS_PIPELINE_INTERNAL_H
 
@@ -14,7 +14,7 @@ struct member_ops {
     void (*failed)(struct group *g, const char *why);
 };
 
-/* A member, as its leader sees it. */
+/* The leader's state of a member. */
 struct member {
     struct group *group;
     struct frame_conn *conn; /* owned; NULL = not begun */
@@ -31,9 +31,9 @@ struct member {
     struct rows_kv_cursor prefix; /* KV of the prefix sent to it */
 };
 
-/* A group, at its leader.
- * Invariants: member i's layers begin where those of the one before it end;
- * r->position <= computed; from pipeline_begin() on r has all its blocks. */
+/* A group, at its leader. Invariants: member i's layers begin where the
+ * previous member's end; r->position <= computed; from pipeline_begin() on r
+ * has all its blocks. */
 struct group {
     TAILQ_ENTRY(group) link;
     struct pipeline *pipeline;
@@ -90,7 +90,7 @@ struct pipeline {
     bool in_turn;
     struct group *turn_group; /* group of the turn, or */
     struct stage *turn_stage;
-    struct request *turn_request; /* of that group; kept if the group ends */
+    struct request *turn_request; /* of the group; kept if the group ends */
 };
 
 /* --- group.c --- */

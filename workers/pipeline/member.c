@@ -38,8 +38,8 @@ static void send_begin(struct member *m)
     rows_flush(s, m->conn);
 }
 
-/* Whether the next rows may be sent: the member has room for their chunk, and
- * the next member's ring for its result. */
+/* Returns whether the next rows may be sent: the member has room for their
+ * chunk, and the next member's ring for its result. */
 static bool may_send(const struct member *m)
 {
     const struct member *next = next_member(m);

@@ -36,7 +36,7 @@ void pipeline_free(struct pipeline *p)
     free(p);
 }
 
-/* Round robin: a stage that gets the turn moves to the end of the list. */
+/* Chooses round robin: the chosen stage moves to the end of the list. */
 static bool form_stage(struct pipeline *p)
 {
     struct stage *s;

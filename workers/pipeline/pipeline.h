@@ -6,14 +6,13 @@
  *
  * The leader owns the request. It sends its activations to the first member,
  * and each member's activations to the next; every member returns the KV of its
- * layers. So the leader ends up with the whole KV, and pushing, reuse and
+ * layers. So the leader has the whole KV in the end, and pushing, reuse and
  * decoding know nothing of the group.
  *
  * A member serves one prompt: it has a connection from the leader and blocks
  * for that prompt, and nothing else. Closing the connection ends the stage. If
  * a member refuses, fails or stalls, the leader continues alone from the first
- * token with incomplete KV.
- */
+ * token with incomplete KV. */
 #ifndef WORKERS_PIPELINE_PIPELINE_H
 #define WORKERS_PIPELINE_PIPELINE_H
 
@@ -45,15 +44,15 @@ struct pipeline_config {
 
 /* All run on the loop's thread. */
 struct pipeline_ops {
-    /* The KV of the first `position` tokens of `r` is complete. */
+    /* Called when the KV of the first `position` tokens of `r` is complete. */
     void (*progress)(void *arg, struct request *r, uint32_t position);
-    /* All KV is complete, and the first token of the answer is known. */
+    /* Called when all KV is complete, and the answer's first token is known. */
     void (*prefilled)(void *arg, struct request *r, uint32_t first_token);
-    /* The group ended: `r` continues alone. */
+    /* Called when the group ended: `r` continues alone. */
     void (*alone)(void *arg, struct request *r);
-    /* The turn of a dropped request ended: free the request. */
+    /* Called when the turn of a dropped request ended: free the request. */
     void (*removed)(void *arg, struct request *r);
-    /* There may be something to compute. */
+    /* Called when there may be something to compute. */
     void (*poke)(void *arg);
 };
 
@@ -110,10 +109,10 @@ void pipeline_tick(struct pipeline *p, int64_t now_us);
                                        const struct frame_header *h,
                                        const uint8_t *payload);
 
-/* The stage's connection takes more output. */
+/* Handles a stage's connection that takes more output. */
 void pipeline_stage_writable(struct stage *s);
 
-/* The stage's connection closed: ends the stage. NULL is a no-op. */
+/* Ends a stage whose connection was closed. NULL is a no-op. */
 void pipeline_stage_closed(struct stage *s);
 
 #endif

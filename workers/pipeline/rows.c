@@ -93,7 +93,7 @@ void rows_send(struct rows_sender *s, struct frame_conn *conn, uint64_t id,
 }
 
 /* Copies the K or V rows of tokens [from, from + n) of a layer from their
- * blocks to contiguous memory `out`; out NULL = from `in` to the blocks. */
+ * blocks to contiguous memory `out`; with out NULL, from `in` to the blocks. */
 static void copy_rows(const struct rows_kv *kv, uint32_t layer,
                       enum engine_which which, uint32_t from, uint32_t n,
                       uint8_t *out, const uint8_t *in)

@@ -18,13 +18,13 @@ struct chunk_cut {
     uint32_t chunk_tokens;
 };
 
-/* Index of the chunk of token t >= from_token. */
+/* Returns the index of the chunk of token t >= from_token. */
 static inline uint32_t chunk_index(const struct chunk_cut *cut, uint32_t t)
 {
     return (t - cut->from_token) / cut->chunk_tokens;
 }
 
-/* The end of that chunk. */
+/* Returns the end of that chunk. */
 static inline uint32_t chunk_end(const struct chunk_cut *cut, uint32_t t)
 {
     uint32_t left = cut->n_tokens - t;
@@ -61,7 +61,7 @@ struct rows_ring {
                                  uint32_t row_bytes);
 void rows_ring_fini(struct rows_ring *ring);
 
-/* The row of token t; the rest of its chunk follows. */
+/* Returns the row of token t; the rest of its chunk follows. */
 void *rows_ring_at(const struct rows_ring *ring, uint32_t t);
 
 /* Whether the chunk of token t may be written. */

@@ -7,7 +7,7 @@
 #include "workers/pipeline/internal.h"
 
 /* A stage waits this many time-outs for its leader, because earlier stages may
- * be computing; a leader gives up its group after one. */
+ * be computing; a leader gives up its group after one time-out. */
 #define STAGE_PATIENCE 4
 
 static void stage_free(struct stage *s)
@@ -115,7 +115,7 @@ static struct stage *stage_new(struct pipeline *p, struct frame_conn *conn,
     return s;
 }
 
-/* Why this worker cannot compute that stage; NULL = it can. */
+/* Returns why this worker cannot compute the stage; NULL = it can. */
 static const char *misfit(const struct pipeline *p,
                           const struct msg_stage_begin *m)
 {
@@ -213,7 +213,7 @@ static bool has_prefix(const struct stage *s)
     return true;
 }
 
-/* Whether the stage's next chunk can be computed. */
+/* Returns whether the stage's next chunk can be computed. */
 static bool is_ready(const struct stage *s)
 {
     return s->conn && !s->failed && s->computed < s->cut.n_tokens &&

@@ -1,7 +1,7 @@
 /*
- * The conductors that send this worker requests: those given by --conductor,
- * and those that they name (CONDUCTORS). Each has its own connection, gets the
- * whole inventory, and hears of its own requests only. Losing one costs its
+ * The conductors that send this worker requests: given by --conductor, or named
+ * by others (CONDUCTORS). Each has its own connection, gets the whole
+ * inventory, and reports of its own requests only. Losing one costs its
  * requests; the cache and the other conductors' requests stay.
  *
  * A conductor may have two addresses: the one on the command line, and the one
@@ -101,8 +101,8 @@ static struct conductor *find(const struct worker *w, const struct address *at)
     return NULL;
 }
 
-/* `c` announced the address `at`: frees another entry for the same
- * address. */
+/* Handles an announcement of `c`, its address `at`: frees another entry for
+ * this address. */
 static void take_alias(struct worker *w, struct conductor *c,
                        const struct address *at)
 {
@@ -161,7 +161,7 @@ static bool has_requests(const struct worker *w, const struct conductor *of)
     return false;
 }
 
-/* Reconnects to announce the new role, once no request of `c` is left. */
+/* Reconnects to announce the new role once no request of `c` is left. */
 static void turn(struct worker *w, struct conductor *c)
 {
     if (!c->turns || c->leave_due || has_requests(w, c))
@@ -170,7 +170,7 @@ static void turn(struct worker *w, struct conductor *c)
     conductor_link_again(c->link, "this worker has another role");
 }
 
-/* The highest leadership token of the connected conductors; 0 = none. */
+/* Returns the highest leadership token of connected conductors; 0 = none. */
 static uint64_t lead_token(const struct worker *w)
 {
     const struct conductor *c;

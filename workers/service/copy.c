@@ -8,7 +8,7 @@
  * list of the batch and not in the table. Its tokens are unknown; the peer
  * sends them, and they are accepted only if they give the keys of the COPY
  * (transfer/fetch.c). Blocks already here under these keys are compared with
- * those tokens before the fetched blocks are committed behind them.
+ * the tokens before the fetched blocks are committed behind them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ struct copy {
     uint32_t came;         /* blocks copied so far */
     int64_t due_us;        /* start of the next piece */
     struct request *piece; /* running piece; NULL = none */
-    uint32_t n_local;      /* blocks of it that were here */
+    uint32_t n_local;      /* blocks of the piece that were here already */
     bool failed;
 };
 
@@ -144,7 +144,7 @@ static int piece_load(struct worker *w, struct copy *c)
     return loader_add(w->loader, c->piece, &plan);
 }
 
-/* The block at which the next piece ends. */
+/* Returns the block at which the next piece ends. */
 static uint32_t next_end(const struct worker *w, const struct copy *c)
 {
     double blocks =
@@ -173,7 +173,7 @@ static int piece_begin(struct worker *w, struct copy *c, int64_t now_us)
     return rc;
 }
 
-/* Whether the blocks that were here have the tokens that the peer sent. */
+/* Returns whether the blocks that were here have the peer's tokens. */
 static bool stands(const struct worker *w, const struct copy *c)
 {
     const struct request *r = c->piece;
@@ -187,7 +187,7 @@ static bool stands(const struct worker *w, const struct copy *c)
     return true;
 }
 
-/* A piece's load ended: commits the fetched blocks. */
+/* Ends a piece after its load: commits the fetched blocks. */
 static void piece_end(struct worker *w, struct copy *c)
 {
     struct request *r = c->piece;

@@ -11,7 +11,7 @@
 #include "workers/memory.h"
 #include "workers/service/internal.h"
 
-/* Most events on blocks of the disk that wait between two reports. */
+/* Most events on disk blocks between two reports. */
 #define EVENTS_MAX 65536u
 #define READS_MAX 4096u
 
@@ -125,7 +125,7 @@ void worker_disk_poke(struct worker *w)
 {
     if (!w->disk)
         return;
-    /* Retry I/O that the kernel had no resources for. */
+    /* Retries I/O that the kernel had no resources for. */
     disk_tier_poll(w->disk->tier);
     write_behind_resume(w->disk->writer);
 }

@@ -127,7 +127,7 @@ const struct batch_ops worker_batch_ops = {
 
 /* --- transfers --------------------------------------------------------- */
 
-/* A transfer ended; `why` it failed, NULL = it succeeded. */
+/* Handles a transfer's end; `why` it failed, NULL = it succeeded. */
 static void on_transfer_ended(void *arg, struct request *r, const char *why)
 {
     if (why)
@@ -146,7 +146,7 @@ static uint32_t on_layers_done(void *arg, const struct request *r)
     uint32_t n = batch_thread_layers_done(w->thread, r->step.segment);
     if (!r->step.gated)
         return n;
-    /* KV in front of its tokens may arrive after they are computed. */
+    /* KV of earlier tokens may arrive after these are computed. */
     uint32_t came = layer_gate_layers(&r->step.gate);
     return came < n ? came : n;
 }

@@ -1,10 +1,9 @@
-/* Shared by the files of this folder; internal to it.
+/* Shared by the files of this folder; private to them.
  *
  * Invariants:
  *   every request of the table is in exactly one state, whose list (if any)
  *     belongs to the batch, or to kv_waits (REQUEST_KV_WAIT)
- *   n_arriving = requests in ANNOUNCED, KV_WAIT or RECEIVING <= max_queue
- */
+ *   n_arriving = requests in ANNOUNCED, KV_WAIT or RECEIVING <= max_queue */
 #ifndef WORKERS_SERVICE_INTERNAL_H
 #define WORKERS_SERVICE_INTERNAL_H
 
@@ -26,19 +25,19 @@ struct conductor {
     TAILQ_ENTRY(conductor) entry;
     struct worker *worker;
     struct conductor_link *link;
-    struct address at;    /* address it is reached at, */
-    struct address alias; /* and the address it announces */
+    struct address at;    /* its address, */
+    struct address alias; /* and the address that it announces */
     bool listed;          /* named by --conductor: kept until it refuses */
     bool up;              /* has the inventory, gets block events */
-    bool refuses;         /* it will never take this worker: free it */
-    bool asked;           /* it asked for the inventory; being sent */
+    bool refuses;         /* will never take this worker: free it */
+    bool asked;           /* asked for the inventory, which is being sent */
     uint8_t role;         /* role of this worker, as this conductor knows it */
-    bool turns;           /* reconnect to it to announce another role */
+    bool turns;           /* to be reconnected, to announce another role */
     uint64_t lead;        /* leadership token of its LEAD; 0 = none */
-    bool leave_taken;     /* it understands LEAVING */
+    bool leave_taken;     /* understands LEAVING */
     bool leave_due;       /* LEAVING sent, no LEAVE yet */
     int64_t named_us;     /* when another conductor last named it; 0 = never */
-    bool takes_paths;     /* it understands PATHS; */
+    bool takes_paths;     /* understands PATHS; */
     struct msg_paths paths; /* PATHS last sent to it, */
     int64_t paths_us;       /* and when */
 };
@@ -60,7 +59,7 @@ struct worker {
     struct batch_thread *thread;
     struct engine_segment *step; /* running; borrowed from the batch */
     uint32_t n_step;
-    bool step_gated; /* waits for layers: do not learn from its time */
+    bool step_gated; /* step waits for layers: do not learn from its time */
     struct loader *loader;
     struct transfer *transfer;
     struct pipeline *pipeline;
@@ -70,7 +69,7 @@ struct worker {
     uint32_t n_conductors;
     struct lead lead;
     struct msg_hello hello;         /* sent to each further conductor */
-    char queue_order[MSG_NAME_MAX]; /* the same at all conductors */
+    char queue_order[MSG_NAME_MAX]; /* equal for all conductors */
     uint8_t role; /* enum proto_role: from --role, then from ROLE frames */
     struct request_table requests;
     struct request_list kv_waits; /* KV_BEGIN came, no blocks free; FIFO */
@@ -99,7 +98,7 @@ static inline void worker_poke(struct worker *w)
     event_active(w->poke, 0, 0);
 }
 
-/* Whether `from` may give the orders that only the leader gives. */
+/* Returns whether `from` may give the orders reserved to the leader. */
 static inline bool worker_is_led_by(const struct conductor *from)
 {
     return lead_counts(&from->worker->lead, from->lead);
@@ -107,12 +106,12 @@ static inline bool worker_is_led_by(const struct conductor *from)
 
 /* --- slab.c --- */
 
-/* Allocator for the blocks of the worker's store. */
+/* Returns an allocator for the blocks of the worker's store. */
 struct kv_store_memory worker_slab_memory(struct worker *w);
 
 /* --- turn.c --- */
 
-/* Look at the state and start whatever is possible now. */
+/* Looks at the state and starts whatever is possible now. */
 void worker_go_on(struct worker *w);
 
 /* Callbacks of the compute thread. */
@@ -125,7 +124,7 @@ extern const struct batch_thread_ops worker_thread_ops;
 [[nodiscard]] int worker_pipeline_start(struct worker *w,
                                         const struct msg_hello *hello);
 
-/* Has the group in `m` prefill the waiting `r`; if no group can be formed,
+/* Forms the group in `m` to prefill the waiting `r`; if none can be formed,
  * this worker prefills it alone. */
 void worker_lead(struct worker *w, struct request *r,
                  const struct msg_prefill_group *m);
@@ -136,7 +135,7 @@ int worker_stage_frame(void *arg, struct frame_conn *conn, struct stage **stage,
 
 /* --- requests.c --- */
 
-/* A frame from a conductor; see conductor_link_ops.frame. */
+/* Handles a frame from a conductor; see conductor_link_ops.frame. */
 int worker_on_frame(void *conductor, const struct frame_header *h,
                     const uint8_t *payload);
 
@@ -153,7 +152,7 @@ void worker_leave_look(struct worker *w);
 
 /* --- drop.c --- */
 
-/* Tell the conductor that `r` failed, and drop it. */
+/* Tells the conductor that `r` failed, and drops it. */
 void worker_fail(struct worker *w, struct request *r, uint16_t code,
                  const char *why);
 
@@ -225,8 +224,8 @@ void worker_disk_poke(struct worker *w);
 /* The tier, or NULL. */
 struct disk_tier *worker_disk_tier(const struct worker *w);
 
-/* Measured load rate from disk, throttle included, in bytes/s; 0 = not known
- * yet, or no tier. */
+/* Returns the measured load rate from disk, throttle included, in bytes/s; 0 =
+ * unknown so far, or no tier. */
 uint64_t worker_disk_bytes_per_s(const struct worker *w);
 
 /* --- shared.c --- */
@@ -236,12 +235,12 @@ uint64_t worker_disk_bytes_per_s(const struct worker *w);
 [[nodiscard]] int worker_shared_open(struct worker *w, char *err,
                                      size_t err_bytes);
 
-/* Stops; waits for running jobs, --shared-store-timeout-ms at most. This and
- * the functions below are no-ops without a shared store. */
+/* Stops using it; waits for running jobs, --shared-store-timeout-ms at most.
+ * This and the functions below are no-ops without a shared store. */
 void worker_shared_close(struct worker *w);
 
-/* Tells a conductor (NULL = all) whether the shared store is up, and starts
- * listing its blocks to all conductors. */
+/* Reports to a conductor (NULL = to all) whether the shared store is up, and
+ * starts listing its blocks to all conductors. */
 void worker_shared_tell(struct worker *w, struct conductor *to);
 
 /* Writes the blocks that are due. */
@@ -290,8 +289,8 @@ void worker_conductors_tick(struct worker *w, int64_t now_us);
 /* Whether a conductor is up. */
 bool worker_has_conductor(const struct worker *w);
 
-/* Sets the worker's role, as ordered by `from`. Each other conductor learns it
- * once its requests here have ended. */
+/* Sets the worker's role, as ordered by `from`. Other conductors are told once
+ * their requests here have ended. */
 void worker_set_role(struct conductor *from, uint8_t role);
 
 /* Tells a conductor this worker's role: reconnects once it has no requests
@@ -313,7 +312,7 @@ void worker_send(struct worker *w, struct conductor *to);
 /* Sends w->out to all conductors that are up, and empties it. */
 void worker_send_all(struct worker *w);
 
-/* Send FAILED for a request id. */
+/* Sends FAILED for a request id. */
 void worker_send_failed(struct worker *w, struct conductor *to, uint64_t id,
                         uint16_t code, const char *why);
 
@@ -335,7 +334,7 @@ void worker_begin_inventory(struct conductor *to);
 /* Sends the next slice to the conductors that asked. */
 void worker_go_on_inventory(struct worker *w);
 
-/* Send STATUS. */
+/* Sends STATUS. */
 void worker_send_status(struct worker *w, struct conductor *to);
 
 #endif

@@ -60,7 +60,7 @@ void worker_leave_answered(struct conductor *c)
     worker_leave_look(c->worker);
 }
 
-/* Whether no new request can arrive, and the kernel has all output. */
+/* Returns whether no new request can arrive, and the kernel has all output. */
 static bool all_know(const struct worker *w, int64_t now_us)
 {
     const struct conductor *c;

@@ -28,7 +28,7 @@ static const char *on_link_up(void *arg, const struct msg_welcome *welcome)
     c->leave_taken = welcome->capabilities & PROTO_CAP_LEAVE;
     c->takes_paths = welcome->capabilities & PROTO_CAP_PATHS;
     c->paths.n = 0;
-    worker_send_events(w); /* the others get the news, `c` the inventory */
+    worker_send_events(w); /* others get the news, `c` the inventory */
     worker_send_inventory(w, c);
     c->up = true;
     worker_shared_tell(w, c);
@@ -52,7 +52,7 @@ static void on_link_down(void *arg)
     worker_leave_look(w);
 }
 
-/* Whether a conductor is left that has not refused this worker. */
+/* Returns whether some conductor has not refused this worker. */
 static bool has_hope(const struct worker *w)
 {
     const struct conductor *c;

@@ -4,8 +4,8 @@
 #include "workers/service/internal.h"
 #include "workers/shared/source.h"
 
-/* The load mode: --load-mode, else the plan's. Without a plan, all named
- * blocks are loaded before the rest is computed. */
+/* Returns the load mode: --load-mode, else the plan's. Without a plan, all
+ * named blocks are loaded before the rest is computed. */
 static enum load_mode mode_of(const struct worker *w,
                               const struct msg_prefill *m)
 {
@@ -58,7 +58,7 @@ static void add_peer(struct worker *w, const struct request *r,
                  (unsigned long long)r->id, from->host, from->port);
 }
 
-/* The plan's entry for the own disk, or for the shared store; NULL = none. */
+/* Returns the plan's entry for own disk or shared store; NULL = none. */
 static const struct msg_source *part_of(const struct msg_prefill *m,
                                         enum proto_source_kind kind)
 {
@@ -68,8 +68,8 @@ static const struct msg_source *part_of(const struct msg_prefill *m,
     return NULL;
 }
 
-/* Whether only blocks named in the plan may be loaded. Without a plan, or with
- * --load-mode set, the worker uses its own tiers unasked. */
+/* Returns whether only blocks named in the plan may be loaded. Without a plan,
+ * or with --load-mode set, the worker uses its own tiers unasked. */
 static bool is_planned(const struct worker *w, const struct msg_prefill *m)
 {
     return m->load_mode != PROTO_LOAD_AUTO &&
@@ -87,7 +87,7 @@ static void add_disk(struct worker *w, const struct request *r,
     uint32_t n = disk_source_blocks(tier, r, r->prompt.n_reusable);
     if (n == 0 || n <= kv_store_match(w->store, r->prompt.keys,
                                       r->prompt.tokens, n, NULL))
-        return; /* memory has it */
+        return; /* memory has the block */
     struct loader_source *s = disk_source(w->loader, tier);
     if (!s)
         return;
@@ -106,7 +106,7 @@ static void add_shared(struct worker *w, const struct request *r,
         return;
     if (n <=
         kv_store_match(w->store, r->prompt.keys, r->prompt.tokens, n, NULL))
-        return; /* memory has it */
+        return; /* memory has the block */
     struct loader_source *s = shared_source(w->loader, tier);
     if (!s)
         return;

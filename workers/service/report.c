@@ -14,8 +14,8 @@
 #define SLICE_PAUSE_US 1000
 /* A rate that changes by more than 1/PATH_NEWS is reported. */
 #define PATH_NEWS 8u
-/* Unchanged paths are sent again after this long: a worker named in them may
- * have been unknown to the conductor, or may have rejoined. */
+/* Unchanged paths are sent again after this long: the conductor may not have
+ * known a worker named in them, or the worker may have rejoined. */
 #define PATHS_AGAIN_US 5000000
 
 void worker_send(struct worker *w, struct conductor *to)
@@ -63,7 +63,7 @@ void worker_send_tokens(struct worker *w)
  * ones. */
 struct run {
     struct conductor *to; /* NULL = all that are up, or */
-    bool to_askers;       /* all that asked for the inventory */
+    bool to_askers;       /* those that asked for the inventory */
     uint8_t tier;         /* enum proto_tier */
     enum kv_event_kind kind;
     uint64_t parent;
@@ -146,7 +146,7 @@ static void send_inventory_of(struct worker *w, struct kv_store *store,
     run_send(w, &run);
 }
 
-/* The index of the disk tier, or NULL. */
+/* Returns the index of the disk tier, or NULL. */
 static struct kv_store *disk_index(const struct worker *w)
 {
     struct disk_tier *tier = worker_disk_tier(w);
@@ -188,8 +188,8 @@ static bool send_slice(struct worker *w, struct kv_store *store, uint8_t tier)
     return send_next(w, store, tier, kv_store_walk_next, SLICE_BLOCKS);
 }
 
-/* A conductor that asks while an inventory is being sent restarts it for both:
- * blocks reported twice do no harm. */
+/* If a conductor asks while an inventory is being sent, both get it from the
+ * start: blocks reported twice do no harm. */
 void worker_begin_inventory(struct conductor *to)
 {
     struct worker *w = to->worker;
@@ -239,7 +239,7 @@ void worker_send_events(struct worker *w)
     worker_send_inventory(w, NULL);
 }
 
-/* Whether `m` differs enough from the paths sent last. */
+/* Returns whether `m` differs enough from the paths sent last. */
 static bool is_news(const struct msg_paths *told, const struct msg_paths *m)
 {
     if (m->n != told->n)

@@ -19,7 +19,7 @@ static const char *const state_names[REQUEST_STATES] = {
 };
 
 #define TO(s) (1u << (s))
-/* Which state may follow which; every one may end. */
+/* States that may follow a state; every state may end. */
 static const unsigned transitions[REQUEST_STATES] = {
     [REQUEST_WAITING] = TO(REQUEST_PREFILL) | TO(REQUEST_ENDED),
     [REQUEST_PREFILL] =

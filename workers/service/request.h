@@ -19,8 +19,7 @@
  *   load.origin[i] != BLOCK_COMPUTED behind position: that block's KV is
  *     complete too
  *   load.n_local + n_fetched + n_disk + n_shared = blocks in front of position
- *     that were not computed
- */
+ *     that were not computed */
 #ifndef WORKERS_SERVICE_REQUEST_H
 #define WORKERS_SERVICE_REQUEST_H
 
@@ -45,7 +44,7 @@ enum request_state {
     REQUEST_PREFILL,   /* in the step loop */
     REQUEST_PUSHING,   /* computed; KV still on its way to the decode worker */
     REQUEST_ANNOUNCED, /* decode: announced, no KV_BEGIN yet */
-    REQUEST_KV_WAIT,   /* KV_BEGIN came, waits for room */
+    REQUEST_KV_WAIT,   /* KV_BEGIN came; waits for room */
     REQUEST_RECEIVING, /* granted; KV arrives */
     REQUEST_READY,     /* waits for a place in the batch */
     REQUEST_DECODE,    /* in the batch */
@@ -54,7 +53,7 @@ enum request_state {
 
 #define REQUEST_STATES (REQUEST_ENDED + 1)
 
-/* Where a block of the prompt came from. */
+/* Origin of a block of the prompt. */
 enum block_origin {
     BLOCK_COMPUTED = 0, /* computed here, or not there yet */
     BLOCK_FETCHED,      /* from another worker */
@@ -71,12 +70,12 @@ struct request_prompt {
     uint32_t n_reusable; /* leading full blocks that may be reused: the last
                             token is always computed */
     uint64_t digest;     /* block_key_prompt_digest() */
-    bool learns;         /* tokens unknown: the peer sends them for `keys` */
-    uint64_t key_seed;   /* with `learns`: seed that must turn the tokens into
+    bool learns;         /* tokens unknown: a peer sends them for `keys` */
+    uint64_t key_seed;   /* with `learns`: seed with which the tokens must give
                             `keys` */
 };
 
-/* Blocks of its KV. */
+/* Blocks of the request's KV. */
 struct request_kv {
     uint32_t n_needed; /* blocks that it will ever need */
     uint32_t *ids;     /* (n_needed), owned */
@@ -89,42 +88,42 @@ struct request_kv {
     bool chain_closed; /* a collision: no further block can be shared */
 };
 
-/* Leading blocks of its prompt that the store held at the last
+/* Leading blocks of the prompt that the store held at the last
  * request_look(). */
 struct request_there {
     uint32_t n;
     uint32_t tip;    /* the last of them */
-    uint64_t number; /* allocation number of `tip`: differs once the block was
+    uint64_t number; /* allocation number of `tip`; changes if the block is
                         reused */
 };
 
-/* Its turn in the queue. */
+/* The request's turn in the queue. */
 struct request_turn {
     uint64_t seq; /* order of arrival */
     int64_t arrival_us;
     int64_t cost_us;     /* predicted prefill time; 0 = not known */
     int64_t deadline_us; /* of its first token */
     bool has_slo; /* the deadline comes from an SLO; else it is implied */
-    int64_t expected_us; /* when its loaded blocks arrive, as the conductor
-                            predicts */
+    int64_t expected_us; /* when its loaded blocks arrive, as predicted by the
+                            conductor */
     int64_t started_us;
     int64_t stood_us;        /* since started_us, interrupted */
     int64_t stands_since_us; /* start of the current interruption; 0 = not
                                 interrupted */
     uint32_t computed;       /* tokens computed in steps that ended */
-    int64_t came_us;  /* when the engine was free for it, but its load had not
-                         arrived; 0 = never */
-    int64_t freed_us; /* when it no longer had to wait for its load */
-    struct request *follows; /* request ahead of it that will compute blocks it
+    int64_t came_us;  /* when the engine was free for it, but its load was late;
+                         0 = never */
+    int64_t freed_us; /* when it no longer waited for its load */
+    struct request *follows; /* earlier request that will compute blocks it
                                 lacks; NULL = none */
     int64_t shared_us;       /* part of that request's cost for those blocks */
     bool looks;              /* `follows` is still to be determined */
 };
 
-/* Its part of the running step; step/batch.c. */
+/* The request's part of the running step; step/batch.c. */
 struct request_step {
-    bool under_way; /* the compute thread computes it now */
-    bool staged;    /* computed in some layers only: no layer counts as done */
+    bool under_way;    /* the compute thread computes it now */
+    bool staged;       /* computed in some layers only, so no layer is done */
     uint32_t n_tokens; /* tokens behind its position that the step computes */
     uint32_t segment;  /* index of its segment in the step */
     /* The rest may be computed while loaded layers are still arriving: the
@@ -134,9 +133,9 @@ struct request_step {
     struct layer_gate gate;
 };
 
-/* Its load; load/loader.h. */
+/* The load of the request; load/loader.h. */
 struct request_load {
-    struct load *job;    /* NULL = nothing is being loaded, nor will be */
+    struct load *job;    /* NULL = nothing is or will be loaded */
     bool held_back;      /* computing must wait until its load allows it */
     uint8_t mode;        /* enum load_mode */
     uint32_t from_block; /* first block that the load covers */
@@ -166,29 +165,29 @@ struct request_push {
     uint32_t end_token;   /* its end; = from_token if no range is chosen */
     uint32_t layer;       /* being sent */
     uint32_t sent_tokens; /* tokens of the range sent in this layer */
-    int64_t since_us; /* when the push was offered; from PREFILL_DONE on, that
-                         time */
+    int64_t since_us;     /* when the push was offered; later the time of
+                             PREFILL_DONE */
     TAILQ_HEAD(, push_piece)
     pieces; /* begun, not yet taken by the peer */
     uint32_t n_pieces;
 };
 
-/* KV that arrives from a prefill worker; transfer/receive.c. */
+/* KV arriving from a prefill worker; transfer/receive.c. */
 struct request_receive {
-    struct inbound *from; /* NULL = no KV_BEGIN yet, or all KV is here */
+    struct inbound *from; /* NULL = no KV_BEGIN yet, or all KV has come */
     TAILQ_ENTRY(request) link;
     uint32_t *next_token; /* (layers), owned: next token of each */
     TAILQ_HEAD(, receive_piece)
-    pieces; /* announced by the sender, not yet read */
+    pieces; /* announced by the sender, not read yet */
     uint32_t n_pieces;
 };
 
 struct request {
     uint64_t id;
-    struct conductor *conductor; /* that sent it */
+    struct conductor *conductor; /* sender of the request */
     enum request_state state;
     LIST_ENTRY(request) by_id;
-    TAILQ_ENTRY(request) link; /* the list of its state, if it has one */
+    TAILQ_ENTRY(request) link; /* in the list of its state, if any */
     bool dead;                 /* dropped: free it when the running step ends */
 
     uint32_t max_tokens; /* most tokens of the answer, at least 1 */
@@ -214,15 +213,15 @@ TAILQ_HEAD(request_list, request);
 
 #define REQUEST_BUCKETS 1024u
 
-/* Finds requests by id. Its callers bound it. */
+/* Finds requests by id. The callers bound their number. */
 struct request_table {
     LIST_HEAD(, request) buckets[REQUEST_BUCKETS];
     uint32_t n;
 };
 
 /* Arguments of request_new(). `tokens` (n_tokens) is borrowed and copied;
- * unaligned little-endian, as it stands in a frame; NULL for a request that is
- * only decoded here. */
+ * unaligned little-endian, as in a frame; NULL for a request that is only
+ * decoded here. */
 struct request_spec {
     uint64_t id;
     struct conductor *conductor;
@@ -235,26 +234,26 @@ struct request_spec {
     bool decodes_here;
 };
 
-/* Make a request in state REQUEST_WAITING, or REQUEST_ANNOUNCED without tokens.
- * Returns it owned, or NULL: out of memory. O(tokens). */
+/* Makes a request in state REQUEST_WAITING, or REQUEST_ANNOUNCED without
+ * tokens. Returns it owned, or NULL: out of memory. O(tokens). */
 [[nodiscard]] struct request *request_new(const struct request_spec *spec);
 
 /* Whether a request may change from state `from` to `to`. */
 bool request_may_go(enum request_state from, enum request_state to);
 
-/* Bring `r` into state `to`; request_may_go() must allow it. Only this function
- * changes the state; the caller moves `r` between lists. */
+/* Brings `r` into state `to`; request_may_go() must allow it. Only this
+ * function changes the state; the caller moves `r` between lists. */
 void request_set_state(struct request *r, enum request_state to);
 
-/* Free the request. Its blocks must have been released. NULL is a no-op. */
+/* Frees the request. Its blocks must have been released. NULL is a no-op. */
 void request_free(struct request *r);
 
-/* Blocks that `n_tokens` prompt tokens and `max_tokens` answered tokens need;
- * the KV of the last answered token is never computed. */
+/* Returns the blocks that `n_tokens` prompt tokens and `max_tokens` answered
+ * tokens need; the KV of the last answered token is never computed. */
 uint32_t request_blocks(uint32_t n_tokens, uint32_t max_tokens,
                         uint32_t block_tokens);
 
-/* Take all the blocks of `r`, a prefill without blocks: those of the prompt
+/* Takes all the blocks of `r`, a prefill without blocks: those of the prompt
  * that the store holds, and private ones for the rest. Returns 0; or -ENOSPC or
  * -ENOMEM, and `r` has no blocks. O(n_blocks). */
 [[nodiscard]] int request_take(struct request *r, struct kv_store *store,
@@ -264,9 +263,9 @@ uint32_t request_blocks(uint32_t n_tokens, uint32_t max_tokens,
  * `r` that has no blocks and may wait long. No pins. O(blocks found). */
 void request_touch(struct request *r, struct kv_store *store);
 
-/* Returns how many leading blocks of the prompt of `r` the store holds now,
- * and notes the last of them in r->there. No pins. O(blocks added since the
- * last look); O(blocks found) if the last one has left. */
+/* Returns how many leading blocks of the prompt of `r` the store holds now, and
+ * notes the last one in r->there. No pins. O(blocks added since the last look);
+ * O(blocks found) if the last one is gone. */
 uint32_t request_look(struct request *r, const struct kv_store *store,
                       uint32_t block_tokens);
 
@@ -276,8 +275,8 @@ uint32_t request_look(struct request *r, const struct kv_store *store,
 void request_adopt(struct request *r, struct kv_store *store,
                    uint32_t block_tokens);
 
-/* Returns how long (us) a begun prefill waited for its turn: interruptions
- * count, time spent waiting only for its load does not. */
+/* Returns how long (us) a begun prefill waited for its turn: with
+ * interruptions, but without time in which it waited only for its load. */
 int64_t request_queue_us(const struct request *r);
 
 /* Appends block `id`, whose pin the request takes over. */
@@ -300,19 +299,19 @@ uint32_t request_room(const struct request *r, uint32_t block_tokens);
 /* Releases all pins; position and chain return to 0. */
 void request_release(struct request *r, struct kv_store *store);
 
-/* Empty the table. */
+/* Empties the table. */
 void request_table_init(struct request_table *t);
 
-/* The request of that id, or NULL. */
+/* Returns the request with this id, or NULL. */
 struct request *request_find(const struct request_table *t, uint64_t id);
 
-/* Insert; no request of that id may be there. */
+/* Inserts a request; no other with its id may be there. */
 void request_insert(struct request_table *t, struct request *r);
 
-/* Remove; the request must be there. */
+/* Removes a request, which must be there. */
 void request_remove(struct request_table *t, struct request *r);
 
-/* Name of a state, static, for logs. */
+/* Returns the name of a state, static, for logs. */
 const char *request_state_name(enum request_state state);
 
 #endif

@@ -16,8 +16,8 @@ static int turn_away(struct conductor *from, uint64_t id, int code,
     return 0;
 }
 
-/* The checks common to PREFILL and DECODE. Returns 0, or an error code with
- * `text`. decodes: the answer's tokens need blocks here. */
+/* Does the checks common to PREFILL and DECODE. Returns 0, or an error code
+ * with `text`. decodes: the answer's tokens need blocks here. */
 static int check_request(const struct worker *w, uint64_t id, uint32_t n_tokens,
                          uint32_t max_tokens, bool decodes,
                          char text[MSG_TEXT_MAX])

@@ -26,7 +26,7 @@ struct worker_shared {
     char shown[REDIS_URL_MAX];
     struct shared_tier *tier;
     struct shared_keeper *keeper;
-    uint64_t id; /* contents id that the keeper's notes are for */
+    uint64_t id; /* contents id of the keeper's notes */
 };
 
 static void on_turned(void *arg)

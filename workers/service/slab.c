@@ -1,4 +1,4 @@
-/* The memory of the blocks: a file that other workers on this machine can map,
+/* The memory of the blocks: a file that other workers of this machine can map,
  * if a transport needs it; else the engine's own. */
 #include "workers/transfer/engine/shm/slab.h"
 

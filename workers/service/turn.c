@@ -9,8 +9,8 @@
 #include "base/log.h"
 #include "workers/service/internal.h"
 
-/* The queue order may hold the engine for a prefill that is about to be ready:
- * sets a timer for it. */
+/* Sets a timer if the queue order holds the engine for a prefill that is soon
+ * ready. */
 static void look_again(struct worker *w)
 {
     int64_t now_us = clock_now_us();
@@ -78,8 +78,8 @@ void worker_go_on(struct worker *w)
     worker_send_events(w);
 }
 
-/* The engine is lost: the worker exits, so that the conductor gives its
- * requests to others. */
+/* Exits when the engine is lost, so that the conductor gives its requests to
+ * others. */
 static void on_engine_lost(struct worker *w)
 {
     log_error("the engine is lost: %s; this worker leaves, start it again when "

@@ -12,7 +12,7 @@ struct event_base;
 struct secret;
 struct worker;
 
-/* Make a worker on `engine` (borrowed, as are `base`, `options`, `secret`,
+/* Makes a worker on `engine` (borrowed, as are `base`, `options`, `secret`,
  * which may be NULL, and `cost`, a cost model of that engine or NULL):
  * allocates the store, listens for peers, starts connecting to the conductor.
  * Returns it owned, or NULL with a message in err[err_bytes]. */
@@ -25,11 +25,11 @@ worker_new(struct event_base *base, const struct worker_options *options,
  * after --drain-ms; a second call: at once. */
 void worker_leave(struct worker *w);
 
-/* Drop all requests, close everything, free. NULL is a no-op. */
+/* Drops all requests, closes everything, frees. NULL is a no-op. */
 void worker_free(struct worker *w);
 
-/* Returns 0, or 1 if it left because every conductor refused it, or its engine
- * was lost. */
+/* Returns 0, or 1 if the worker left because every conductor refused it or its
+ * engine was lost. */
 int worker_exit_status(const struct worker *w);
 
 #endif

@@ -128,15 +128,15 @@ static int learn_id(struct shared_store *s, uint64_t *id)
                   ? strtoull(reply->str, NULL, 16) | 1
                   : 1;
     shared_reply_free(reply);
-    if (rc == -EBADMSG) { /* not an id: the next check sets one */
+    if (rc == -EBADMSG) { /* not an id; the next check sets one */
         shared_ask(s, 2, (const char *const[]){"UNLINK", name});
         rc = shared_take(s, NULL) == -ENOTCONN ? -ENOTCONN : -EPROTO;
     }
     return rc;
 }
 
-/* Checks that reads work: a replica without its primary and a server that is
- * still loading answer PING as well. */
+/* Checks that reads work: a replica without its primary, and a server that is
+ * still loading, also answer PING. */
 static int learn_reads(struct shared_store *s)
 {
     char name[SHARED_NAME_MAX];

@@ -24,7 +24,7 @@ struct tls;
                                                   int64_t timeout_us,
                                                   size_t most_bytes);
 
-/* Close and free it. NULL is a no-op. */
+/* Closes and frees it. NULL is a no-op. */
 void shared_line_free(struct shared_line *l);
 
 /* Connects, logs in and selects the database; no-op if open. Returns 0, or

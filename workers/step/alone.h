@@ -9,12 +9,12 @@
 
 struct step_alone;
 
-/* Make a step loop over `engine`, borrowed, with a store of `n_blocks` blocks
+/* Makes a step loop over `engine`, borrowed, with a store of `n_blocks` blocks
  * and steps of at most `max_batch` decodes. Returns it owned, or NULL. */
 [[nodiscard]] struct step_alone *
 step_alone_new(struct engine *engine, uint32_t n_blocks, uint32_t max_batch);
 
-/* Free it. NULL is a no-op. */
+/* Frees it. NULL is a no-op. */
 void step_alone_free(struct step_alone *s);
 
 /* Prefill tokens[n_tokens], of which the first *cached_tokens come from the
@@ -24,7 +24,7 @@ void step_alone_free(struct step_alone *s);
                                      const uint32_t *tokens, uint32_t n_tokens,
                                      uint32_t *cached_tokens, double *us);
 
-/* Run one step of segments[n]. Returns what engine_step() does. */
+/* Runs one step of segments[n]. Returns what engine_step() does. */
 [[nodiscard]] int step_alone_step(struct step_alone *s,
                                   struct engine_segment *segments, uint32_t n);
 

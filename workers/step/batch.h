@@ -65,39 +65,39 @@ struct batch_counts {
     uint32_t decodes;
 };
 
-/* Make a step loop, with the order QUEUE_ORDER_DEFAULT. `config` is copied,
+/* Makes a step loop, with the order QUEUE_ORDER_DEFAULT. `config` is copied,
  * `ops` and `arg` are borrowed. Returns it owned, or NULL: out of memory. */
 [[nodiscard]] struct batch *batch_new(const struct batch_config *config,
                                       const struct batch_ops *ops, void *arg);
 
-/* Serve the queue in the order called `name` from now on. Returns 0, or
+/* Serves the queue in the order called `name` from now on. Returns 0, or
  * -EINVAL: no such order. */
 [[nodiscard]] int batch_set_order(struct batch *b, const char *name);
 
-/* Free it. Its requests must be gone. NULL is a no-op. */
+/* Frees it. Its requests must be gone. NULL is a no-op. */
 void batch_free(struct batch *b);
 
-/* Queue the prefill `r` (REQUEST_WAITING), borrowed until batch_remove() or a
+/* Queues the prefill `r` (REQUEST_WAITING), borrowed until batch_remove() or a
  * callback that makes the callee own it. The blocks that it would reuse become
  * the most recently used. Returns 0, or -EBUSY: the queue is full. */
 [[nodiscard]] int batch_enqueue(struct batch *b, struct request *r);
 
-/* Add a decode whose KV has arrived (REQUEST_RECEIVING); borrowed as by
+/* Adds a decode whose KV has arrived (REQUEST_RECEIVING); borrowed as by
  * batch_enqueue(). The blocks of the store bound their number. */
 void batch_add_decode(struct batch *b, struct request *r);
 
-/* Give the waiting prefill `r` its blocks now, so that they can be loaded
+/* Gives the waiting prefill `r` its blocks now, so that they can be loaded
  * before its turn. Returns 0, or -ENOSPC: older waiting prefills without blocks
  * need the room. O(waiting + blocks). */
 [[nodiscard]] int batch_take_ahead(struct batch *b, struct request *r);
 
-/* Remove `r` from all lists. Returns true if the caller may free it now, or
+/* Removes `r` from all lists. Returns true if the caller may free it now, or
  * false if the step under way uses it: `removed` is called when it ends. */
 bool batch_remove(struct batch *b, struct request *r);
 
-/* Form the next step at now_us. None may be under way. Returns the number of
- * segments in *segments (borrowed until batch_complete()); 0 = nothing to do.
- */
+/* Forms the next step at now_us. None may be under way. Returns the number of
+ * segments in *segments (borrowed until batch_complete()); 0 = nothing to
+ * do. */
 uint32_t batch_form(struct batch *b, int64_t now_us,
                     struct engine_segment **segments);
 
@@ -106,20 +106,20 @@ uint32_t batch_form(struct batch *b, int64_t now_us,
  * = never. O(waiting). */
 int64_t batch_look_us(struct batch *b, int64_t now_us);
 
-/* Take in the outcome of the step. `rc` is what engine_step() returned. */
+/* Takes in the outcome of the step. `rc` is what engine_step() returned. */
 void batch_complete(struct batch *b, int rc);
 
-/* Note that the KV of the first `position` tokens of `r`, which a group
+/* Notes that the KV of the first `position` tokens of `r`, which a group
  * prefills, is complete. */
 void batch_group_progress(struct batch *b, struct request *r,
                           uint32_t position);
 
-/* Note that the KV of the whole prompt of `r`, which a group prefills, and its
+/* Notes that the KV of the whole prompt of `r`, which a group prefills, and its
  * first token are complete. Calls `prefilled`. */
 void batch_group_prefilled(struct batch *b, struct request *r,
                            uint32_t first_token);
 
-/* Give up the step under way; don't call batch_complete(). Calls `removed` for
+/* Gives up the step under way; don't call batch_complete(). Calls `removed` for
  * requests that were removed meanwhile; the others stay in their lists. */
 void batch_abandon(struct batch *b);
 
@@ -130,7 +130,7 @@ struct request *batch_segment_owner(const struct batch *b, uint32_t i);
 /* Returns true while a step is under way. */
 bool batch_in_step(const struct batch *b);
 
-/* Write the number of requests in each list to *counts. */
+/* Writes the number of requests in each list to *counts. */
 void batch_counts(const struct batch *b, struct batch_counts *counts);
 
 /* Returns the most segments that batch_form() can return. */

@@ -49,21 +49,21 @@ struct queue_item batch_item(const struct request *r);
  * that prefill or one of the blocks has left. */
 bool batch_follows(struct batch *b, struct request *r);
 
-/* Let prefills that wait for `gone`, which no longer waits, look for another.
+/* Lets prefills that wait for `gone`, which no longer waits, look for another.
  * O(waiting). */
 void batch_follow_left(struct batch *b, const struct request *gone);
 
-/* Protect blocks before n_needed are allocated, if that evicts any: blocks that
- * waiting prefills count on become the most recently used, those of the oldest
- * prefill last, as far as they all fit into the store. Does nothing under
- * orders by age, where no prefill passes another. O(waiting). */
+/* Protects blocks before n_needed are allocated, if that evicts any: blocks
+ * that waiting prefills count on become the most recently used, those of the
+ * oldest prefill last, as far as they all fit into the store. Does nothing
+ * under orders by age, where no prefill passes another. O(waiting). */
 void batch_keep(struct batch *b, uint32_t n_needed);
 
-/* Remove `r` from the list of its state. */
+/* Removes `r` from the list of its state. */
 void batch_unlink(struct batch *b, struct request *r);
 
-/* Fill items and items_of with the waiting prefills; only_taken = only prefills
- * that have their blocks. Returns their number. O(waiting). */
+/* Fills items and items_of with the waiting prefills; only_taken = only
+ * prefills that have their blocks. Returns their number. O(waiting). */
 uint32_t batch_list_waiting(struct batch *b, bool only_taken);
 
 /* Returns core/step's view of `r`, which is under way, before its turn. */
@@ -72,16 +72,16 @@ struct step_prefill batch_active(const struct request *r, int64_t now_us);
 /* Returns the work (us) left in all prefills that wait or are under way. */
 int64_t batch_left_us(const struct batch *b, int64_t now_us);
 
-/* Fill active and active_of with the prefills under way, after
+/* Fills active and active_of with the prefills under way, after
  * batch_reserve(). */
 void batch_list_active(struct batch *b, int64_t now_us);
 
-/* Make room in items, active and active_of for all prefills that wait or are
+/* Makes room in items, active and active_of for all prefills that wait or are
  * under way. Returns 0, or -ENOMEM. */
 [[nodiscard]] int batch_reserve(struct batch *b);
 
-/* Give the waiting prefill `r` its blocks, unless it has them. Returns false if
- * there is no room for all of them. O(waiting + blocks). */
+/* Gives the waiting prefill `r` its blocks, unless it has them. Returns false
+ * if there is no room for all of them. O(waiting + blocks). */
 bool batch_take_blocks(struct batch *b, struct request *r);
 
 /* After a step is formed, note when each prefill under way that is not in it

@@ -15,25 +15,25 @@ struct layer_gate {
     bool failed;        /* guarded by `lock`: the rest will not come */
 };
 
-/* Make a closed gate. None of its calls can fail on Linux. */
+/* Makes a closed gate. None of its calls can fail on Linux. */
 void layer_gate_init(struct layer_gate *g);
 
-/* Release it. No thread may wait at it. */
+/* Releases it. No thread may wait at it. */
 void layer_gate_fini(struct layer_gate *g);
 
-/* Close it again for another try. No thread may wait at it. */
+/* Closes it again for another try. No thread may wait at it. */
 void layer_gate_reset(struct layer_gate *g);
 
-/* Let the first `layers` layers pass: they came. */
+/* Lets the first `layers` layers pass: they came. */
 void layer_gate_open(struct layer_gate *g, uint32_t layers);
 
-/* Make waits for all other layers fail: they will not come. */
+/* Makes waits for all other layers fail: they will not come. */
 void layer_gate_fail(struct layer_gate *g);
 
 /* Returns how many leading layers came. Any thread. */
 uint32_t layer_gate_layers(const struct layer_gate *g);
 
-/* Wait for `layer`. Returns 0 when it came; -EIO: it will not come; -ETIMEDOUT
+/* Waits for `layer`. Returns 0 when it came; -EIO: it will not come; -ETIMEDOUT
  * after patience_us; -ECANCELED soon after *abort was set. */
 [[nodiscard]] int layer_gate_wait(struct layer_gate *g, uint32_t layer,
                                   int64_t patience_us,

@@ -22,7 +22,7 @@ struct batch_thread_ops {
     void (*progress)(void *arg);
 };
 
-/* Start the thread. Borrows `base`, `engine`, `ops` and `arg` until
+/* Starts the thread. Borrows `base`, `engine`, `ops` and `arg` until
  * batch_thread_free; the callbacks run on the thread of `base`, before other
  * events that are due. max_segments: most segments of one step. Returns it
  * owned, or NULL. */
@@ -31,22 +31,22 @@ batch_thread_new(struct event_base *base, struct engine *engine,
                  uint32_t max_segments, const struct batch_thread_ops *ops,
                  void *arg);
 
-/* Abort the step under way at its next layer, join the thread and free it.
+/* Aborts the step under way at its next layer, joins the thread and frees it.
  * Calls no callback. NULL is a no-op. */
 void batch_thread_free(struct batch_thread *t);
 
-/* Let segments[segment] of the next step wait at `gate`, borrowed until `done`,
- * for the layers of earlier tokens. NULL = no wait, as after each step. */
+/* Lets segments[segment] of the next step wait at `gate`, borrowed until
+ * `done`, for layers of earlier tokens. NULL = no wait, as after each step. */
 void batch_thread_gate(struct batch_thread *t, uint32_t segment,
                        struct layer_gate *gate);
 
-/* Run a step of segments[n], borrowed until `done`. The thread must be idle.
+/* Runs a step of segments[n], borrowed until `done`. The thread must be idle.
  * `progress` is called only if `watch`. */
 void batch_thread_submit(struct batch_thread *t,
                          struct engine_segment *segments, uint32_t n,
                          bool watch);
 
-/* Run one segment in the layers of `stage`, with engine_step_stage(); else as
+/* Runs one segment in the layers of `stage`, with engine_step_stage(); else as
  * batch_thread_submit(). Both are borrowed until `done`. */
 void batch_thread_submit_stage(struct batch_thread *t,
                                struct engine_segment *segment,

@@ -76,10 +76,10 @@ static inline uint32_t kv_id(const struct kv_store *store,
     return (uint32_t)(b - store->blocks);
 }
 
-/* Map `key` to block `id`; the key must not be in the map. */
+/* Maps `key` to block `id`; the key must not be in the map. */
 void kv_map_insert(struct kv_store *store, uint64_t key, uint32_t id);
 
-/* Remove `key`, which must be in the map. */
+/* Removes `key`, which must be in the map. */
 void kv_map_remove(struct kv_store *store, uint64_t key);
 
 /* Returns whether held block `id` has this parent and these tokens
@@ -87,19 +87,19 @@ void kv_map_remove(struct kv_store *store, uint64_t key);
 bool kv_block_equals(const struct kv_store *store, uint32_t id, uint32_t parent,
                      const uint32_t *tokens);
 
-/* Take the held block `id` out of the commit order. */
+/* Takes the held block `id` out of the commit order. */
 void kv_order_remove(struct kv_store *store, uint32_t id);
 
 /* Returns whether held block `b`, or a block behind it, is pinned. */
 bool kv_is_stuck(const struct kv_block *b);
 
-/* Note that block `id` lost a child, which was stuck if `stuck`. */
+/* Notes that block `id` lost a child, which was stuck if `stuck`. */
 void kv_lose_child(struct kv_store *store, uint32_t id, bool stuck);
 
-/* Put block `id`, which has no pins and is not held, on the free stack. */
+/* Puts block `id`, which has no pins and is not held, on the free stack. */
 void kv_make_free(struct kv_store *store, uint32_t id);
 
-/* Record an event. If the ring is full: drop all events and set `resync`. */
+/* Records an event. If the ring is full: drop all events and set `resync`. */
 void kv_event_push(struct kv_store *store, const struct kv_event *event);
 
 #endif

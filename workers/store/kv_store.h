@@ -82,15 +82,15 @@ struct kv_store_stats {
     uint64_t evicted_blocks;   /* since the store was made */
 };
 
-/* Make a store. `config` is borrowed for the call. Returns 0 and *out, owned;
+/* Makes a store. `config` is borrowed for the call. Returns 0 and *out, owned;
  * -EINVAL: a size is 0 or overflows; or -ENOMEM. */
 [[nodiscard]] int kv_store_new(const struct kv_store_config *config,
                                struct kv_store **out);
 
-/* Free the store and its slab. NULL is a no-op. */
+/* Frees the store and its slab. NULL is a no-op. */
 void kv_store_free(struct kv_store *store);
 
-/* Find the leading blocks of a prompt that are held. `keys` (n_blocks) and
+/* Finds the leading blocks of a prompt that are held. `keys` (n_blocks) and
  * `tokens` (n_blocks, block_tokens) describe the prompt, both borrowed.
  * tokens NULL = match by keys alone, for another worker's prompt; that worker
  * must compare the tokens of every block before it uses one. Writes the ids to
@@ -110,17 +110,17 @@ uint32_t kv_store_find(const struct kv_store *store, uint64_t key,
  * Adds no pin. */
 uint32_t kv_store_find_key(const struct kv_store *store, uint64_t key);
 
-/* Add one pin to a block that the caller already has a pin on. */
+/* Adds one pin to a block that the caller already has a pin on. */
 void kv_store_pin(struct kv_store *store, uint32_t id);
 
-/* Allocate `n` private blocks, evicting as needed; the caller gets one pin on
+/* Allocates `n` private blocks, evicting as needed; the caller gets one pin on
  * each. Their memory is not cleared. Writes `ids` (n) and returns 0, or -ENOSPC
  * if fewer than n blocks are free or evictable: then it takes and evicts none.
  * O(n log n). */
 [[nodiscard]] int kv_store_alloc(struct kv_store *store, uint32_t n,
                                  uint32_t *ids);
 
-/* Share the private block `id`, whose KV is complete. `parent` is the held
+/* Shares the private block `id`, whose KV is complete. `parent` is the held
  * block before it, pinned by the caller, or KV_BLOCK_NONE for the first block
  * of a prompt; `tokens` (block_tokens) is copied. On KV_COMMITTED the caller's
  * pin stays. On KV_DUPLICATE *held is the equal block that was there, with one
@@ -130,26 +130,26 @@ enum kv_commit kv_store_commit(struct kv_store *store, uint32_t id,
                                uint32_t parent, uint64_t key,
                                const uint32_t *tokens, uint32_t *held);
 
-/* Give back one pin. The last pin of a private block frees it; a held block
+/* Gives back one pin. The last pin of a private block frees it; a held block
  * without pins stays until it is evicted. A prompt's blocks may be released in
  * any order. O(log n). */
 void kv_store_release(struct kv_store *store, uint32_t id);
 
-/* Give back one pin as kv_store_release(), but without counting it as a use:
+/* Gives back one pin as kv_store_release(), but without counting it as a use:
  * the block keeps its place in the LRU order. */
 void kv_store_put_back(struct kv_store *store, uint32_t id);
 
-/* Make the held block `id` the most recently used: it, and so its ancestors,
+/* Makes the held block `id` the most recently used: it, and so its ancestors,
  * are evicted last. Adds no pin. O(log n). */
 void kv_store_touch(struct kv_store *store, uint32_t id);
 
-/* Stop holding block `id`, whose contents are damaged, and all blocks behind
+/* Stops holding block `id`, whose contents are damaged, and all blocks behind
  * it, pinned or not. Pinned blocks become private to the owners of the pins.
  * Records removed events. O(held blocks): for rare cases. */
 void kv_store_drop(struct kv_store *store, uint32_t id);
 
-/* Stop holding the block under `key` and its ancestors, at most n blocks. Stops
- * at a block that is pinned or has held children. Records removed events.
+/* Stops holding the block under `key` and its ancestors, at most n blocks.
+ * Stops at a block that is pinned or has held children. Records removed events.
  * Returns the number of blocks let go. O(n log n). */
 uint32_t kv_store_let_go(struct kv_store *store, uint64_t key, uint32_t n);
 
@@ -174,33 +174,33 @@ const uint32_t *kv_store_tokens(const struct kv_store *store, uint32_t id);
 /* Returns whether block `id` is held. */
 bool kv_store_is_held(const struct kv_store *store, uint32_t id);
 
-/* Take the oldest waiting event. Returns false if there is none. */
+/* Takes the oldest waiting event. Returns false if there is none. */
 bool kv_store_next_event(struct kv_store *store, struct kv_event *event);
 
 /* Returns true once after the ring overflowed or kv_store_forget_events() was
  * called: code that mirrors the store then needs the whole inventory. */
 bool kv_store_take_resync(struct kv_store *store);
 
-/* Drop all waiting events and ask for a resync. */
+/* Drops all waiting events and asks for a resync. */
 void kv_store_forget_events(struct kv_store *store);
 
-/* Walk the held blocks in the order of their commits, so parents first. *cursor
- * begins as KV_BLOCK_NONE, or as a held block to begin after. Between two calls
- * only pins may change. Fills `event` as KV_EVENT_STORED and returns true, or
- * returns false at the end. */
+/* Walks the held blocks in the order of their commits, so parents first.
+ * *cursor begins as KV_BLOCK_NONE, or as a held block to begin after. Between
+ * two calls only pins may change. Fills `event` as KV_EVENT_STORED and returns
+ * true, or returns false at the end. */
 bool kv_store_inventory(const struct kv_store *store, uint32_t *cursor,
                         struct kv_event *event);
 
-/* Begin a walk over all held blocks, parents before children, during which the
+/* Begins a walk over all held blocks, parents before children, during which the
  * store may change. There is one walk at a time. */
 void kv_store_walk(struct kv_store *store);
 
-/* Fill `event` with the next block of the walk, as KV_EVENT_STORED; false at
+/* Fills `event` with the next block of the walk, as KV_EVENT_STORED; false at
  * the end. A block that is held during the whole walk comes once; a block that
  * is stored or removed meanwhile may be missing. */
 bool kv_store_walk_next(struct kv_store *store, struct kv_event *event);
 
-/* Fill `stats`. */
+/* Fills `stats`. */
 void kv_store_stats(const struct kv_store *store, struct kv_store_stats *stats);
 
 #endif

@@ -18,14 +18,14 @@ struct errand {
     void (*done)(struct errand *e); /* on the loop's thread; may free `e` */
 };
 
-/* Start the thread. `base` is borrowed. Returns it owned, or NULL. */
+/* Starts the thread. `base` is borrowed. Returns it owned, or NULL. */
 [[nodiscard]] struct errands *errands_new(struct event_base *base);
 
-/* Stop the thread. Calls done() of all errands left, even of those that did not
- * run. NULL is a no-op. */
+/* Stops the thread. Calls done() of all errands left, even of those that did
+ * not run. NULL is a no-op. */
 void errands_free(struct errands *e);
 
-/* Add `errand`. On the loop's thread. */
+/* Adds `errand`. On the loop's thread. */
 void errands_add(struct errands *e, struct errand *errand, bool urgent);
 
 #endif

@@ -13,22 +13,22 @@ struct frame_conn;
 struct guest;
 struct transfer;
 
-/* Offer the transports of `t` to the peer of `conn` with a TRANSPORTS frame
+/* Offers the transports of `t` to the peer of `conn` with a TRANSPORTS frame
  * under `id`. `conn`, and `name` for logs, are borrowed until guest_shut().
  * Returns the guest, owned by the transfer, or NULL: out of memory. */
 [[nodiscard]] struct guest *guest_new(struct transfer *t,
                                       struct frame_conn *conn, const char *name,
                                       uint64_t id);
 
-/* Note that its connection is gone: its grants are revoked, and it is freed
+/* Notes that its connection is gone: its grants are revoked, and it is freed
  * after the last of them. NULL is a no-op. */
 void guest_shut(struct guest *g);
 
-/* Take the peer's choice of a transport (a TRANSPORTS frame), once. Returns 0;
+/* Takes the peer's choice of a transport (a TRANSPORTS frame), once. Returns 0;
  * -EBADMSG; or -EPROTO: g is NULL, nothing was offered. */
 int guest_on_transports(struct guest *g, const uint8_t *payload, size_t len);
 
-/* Let the peer read ids[n], blocks on which the caller has pins; each gets one
+/* Lets the peer read ids[n], blocks on which the caller has pins; each gets one
  * more pin until the grant is revoked. Returns 0 and a random *id; -EPROTO: the
  * peer chose no transport, or g is NULL; or the transport's error. */
 [[nodiscard]] int guest_grant(struct guest *g, const uint32_t *ids, uint32_t n,
@@ -40,15 +40,15 @@ struct guest_place {
     uint64_t offset; /* in the region, in bytes */
 };
 
-/* Write the place of the i-th block of a grant to *place: in the card if the
+/* Writes the place of the i-th block of a grant to *place: in the card if the
  * block is there and the peer can read the card, else in the slab. */
 void guest_place(struct guest *g, uint64_t grant_id, uint32_t i,
                  struct guest_place *place);
 
-/* Revoke a grant. Its pins go once the peer can no longer touch the blocks. */
+/* Revokes a grant. Its pins go once the peer can no longer touch the blocks. */
 void guest_revoke(struct guest *g, uint64_t id);
 
-/* Free all guests of `t` and their pins, after all transports were freed. */
+/* Frees all guests of `t` and their pins, after all transports were freed. */
 void guest_free_all(struct transfer *t);
 
 #endif

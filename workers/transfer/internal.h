@@ -135,16 +135,16 @@ struct transfer {
 
 /* --- transports.c --- */
 
-/* Make the transports that the configuration names, and tcp. Returns 0, or a
+/* Makes the transports that the configuration names, and tcp. Returns 0, or a
  * negative errno. */
 [[nodiscard]] int transports_open(struct transfer *t);
 
-/* Free the transports. Calls nobody back. */
+/* Frees the transports. Calls nobody back. */
 void transports_close(struct transfer *t);
 
 /* --- frames.c --- */
 
-/* Send the frame in t->buf to `conn`, and empty t->buf. */
+/* Sends the frame in t->buf to `conn`, and empties t->buf. */
 void transfer_send(struct transfer *t, struct frame_conn *conn);
 
 /* Returns the worker's request `id`, or NULL. */
@@ -177,12 +177,12 @@ struct rows {
 uint32_t rows_blocks(const struct engine_kv_layout *l, uint32_t from,
                      uint32_t n);
 
-/* Fill *rows with the rows of tokens [from, from + n) of `r` in `layer`, and
- * pin their blocks, 1 to TRANSFER_PIECE_BLOCKS of them. */
+/* Fills *rows with the rows of tokens [from, from + n) of `r` in `layer`, and
+ * pins their blocks, 1 to TRANSFER_PIECE_BLOCKS of them. */
 void rows_pin(const struct transfer *t, const struct request *r, uint32_t layer,
               uint32_t from, uint32_t n, struct rows *rows);
 
-/* Unpin the blocks. */
+/* Unpins the blocks. */
 void rows_unpin(const struct transfer *t, struct rows *rows);
 
 /* Returns the offset in bytes of the block at `block` in region 0, the slab. */
@@ -193,35 +193,35 @@ uint64_t rows_offset(const struct transfer *t, const void *block);
 /* Returns the open fetch for request `id`, or NULL. */
 struct fetch *fetch_of(const struct peer *p, uint64_t id);
 
-/* Add `piece` to the fetch; move_pump() asks for it. Returns 0, or -ENOMEM. */
+/* Adds `piece` to the fetch; move_pump() asks for it. Returns 0, or -ENOMEM. */
 [[nodiscard]] int move_add(struct fetch *f, struct loader_piece *piece);
 
-/* Send FETCH_WANT for all pieces without one, if the peer's route stands. */
+/* Sends FETCH_WANT for all pieces without one, if the peer's route stands. */
 void move_pump(struct fetch *f);
 
-/* End `f`: hand pieces that do not move back with rc now, and the others when
+/* Ends `f`: hands pieces that do not move back with rc now, and the others when
  * they stop. Frees `f` after the last one. */
 void move_end(struct fetch *f, int rc);
 
 /* --- push_pieces.c --- */
 
-/* Begin a piece of the next n tokens in layer r->push.layer. Returns false if
+/* Begins a piece of the next n tokens in layer r->push.layer. Returns false if
  * out of memory. */
 [[nodiscard]] bool push_piece_begin(struct transfer *t, struct request *r,
                                     uint32_t n);
 
-/* Send KV_LAYER for all pieces that are summed, in order. Ends the push if one
+/* Sends KV_LAYER for all pieces that are summed, in order. Ends the push if one
  * cannot be granted. */
 void push_pieces_tell(struct request *r);
 
-/* End the piece granted under grant_id: the peer has read it. Returns false if
+/* Ends the piece granted under grant_id: the peer has read it. Returns false if
  * there is no such piece. */
 [[nodiscard]] bool push_piece_taken(struct request *r, uint64_t grant_id);
 
-/* End the push of `r`, if there is one, without a callback. */
+/* Ends the push of `r`, if there is one, without a callback. */
 void push_drop(struct request *r);
 
-/* End the push of `r` and call push_ended with `why`. */
+/* Ends the push of `r` and calls push_ended with `why`. */
 void push_end(struct transfer *t, struct request *r, const char *why);
 
 /* --- peer.c --- */
@@ -234,27 +234,27 @@ struct peer *transfer_peer(struct transfer *t, const char *host, uint16_t port);
  * WELCOME, which says it. */
 bool peer_can(const struct peer *p, enum proto_capability way);
 
-/* Close and free an outbound connection without callbacks. Nobody may wait for
- * its jobs. */
+/* Closes and frees an outbound connection without callbacks. Nobody may wait
+ * for its jobs. */
 void peer_free(struct transfer *t, struct peer *p);
 
 /* --- outbound.c --- */
 
 extern const struct frame_conn_ops outbound_ops;
 
-/* Close `p` if its jobs make no progress; else end pushes that found no room in
- * time, and send FETCH_KEEP. */
+/* Closes `p` if its jobs make no progress; else end pushes that found no room
+ * in time, and send FETCH_KEEP. */
 void outbound_tick(struct peer *p, int64_t now_us);
 
 /* --- inbound.c --- */
 
-/* Take over the accepted socket `fd`. `arg` is the transfer. */
+/* Takes over the accepted socket `fd`. `arg` is the transfer. */
 void inbound_accept(void *arg, evutil_socket_t fd);
 
-/* Close the connection if it was not opened in time, or its lease ended. */
+/* Closes the connection if it was not opened in time, or its lease ended. */
 void inbound_tick(struct inbound *in, int64_t now_us);
 
-/* Close and free it without callbacks. Nobody may wait for its jobs. */
+/* Closes and frees it without callbacks. Nobody may wait for its jobs. */
 void inbound_free(struct transfer *t, struct inbound *in);
 
 /* --- frames of the four jobs ---
@@ -306,11 +306,11 @@ int receive_on_end(struct inbound *in, uint64_t id, const uint8_t *payload,
 int receive_on_transports(struct inbound *in, const uint8_t *payload,
                           size_t len);
 
-/* Stop receiving `r`. Reads under way keep their blocks pinned until they end.
- */
+/* Stops receiving `r`. Reads under way keep their blocks pinned until they
+ * end. */
 void receive_drop(struct request *r);
 
-/* End all receipts on a connection that is gone. Calls receive_failed with
+/* Ends all receipts on a connection that is gone. Calls receive_failed with
  * `reason`, unless it is NULL: then nobody waits for them. */
 void receive_shut(struct inbound *in, const char *reason);
 
@@ -318,37 +318,37 @@ void receive_shut(struct inbound *in, const char *reason);
 int push_on_taken(struct peer *p, uint64_t id, const uint8_t *payload,
                   size_t len, int64_t now_us);
 
-/* Send the FETCH of `f`. WELCOME must have come. */
+/* Sends the FETCH of `f`. WELCOME must have come. */
 void fetch_send(struct peer *p, struct fetch *f);
 
-/* Send the KV_BEGIN of `r`. WELCOME must have come. */
+/* Sends the KV_BEGIN of `r`. WELCOME must have come. */
 void push_send_begin(struct peer *p, struct request *r);
 
-/* Send FETCH_KEEP to a peer with open fetches if it is due. */
+/* Sends FETCH_KEEP to a peer with open fetches if it is due. */
 void fetch_keep(struct peer *p, int64_t now_us);
 
-/* End `f`, whose blocks will not come. Logs `why`. */
+/* Ends `f`, whose blocks will not come. Logs `why`. */
 void fetch_fail(struct fetch *f, const char *why);
 
 /* The same for a fetch, open or closed, whose connection is gone. */
 void fetch_lose(struct fetch *f, const char *why);
 
-/* Let fetches of `peer` go on if its route stands, or fail if it never will. */
+/* Lets fetches of `peer` go on, or fail, as its route stands or never will. */
 void fetch_ready(void *peer);
 
-/* Send all pieces of the pushes on `p` that are ready. */
+/* Sends all pieces of the pushes on `p` that are ready. */
 void push_pump(struct peer *p);
 
-/* Answer the open FETCHes until the output buffer is full. */
+/* Answers the open FETCHes until the output buffer is full. */
 void serve_pump(struct inbound *in);
 
-/* Close the connection if its peer pins blocks and is silent for too long. */
+/* Closes the connection if its peer pins blocks and is silent for too long. */
 void serve_check_lease(struct inbound *in, int64_t now_us);
 
-/* Drop the open FETCH for request `id`, if there is one. */
+/* Drops the open FETCH for request `id`, if there is one. */
 void serve_drop(struct inbound *in, uint64_t id);
 
-/* Drop all open FETCHes. */
+/* Drops all open FETCHes. */
 void serve_drop_all(struct inbound *in);
 
 #endif

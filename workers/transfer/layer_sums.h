@@ -16,17 +16,17 @@
 struct errands;
 struct layer_sums;
 
-/* Make it. All pointers are borrowed. Calls ready(arg) when the sums of a block
- * are made and its pin is released. Returns it owned, or NULL. */
+/* Makes it. All pointers are borrowed. Calls ready(arg) when the sums of a
+ * block are made and its pin is released. Returns it owned, or NULL. */
 [[nodiscard]] struct layer_sums *
 layer_sums_new(struct errands *errands, struct kv_store *store,
                const struct engine_kv_layout *layout, void (*ready)(void *arg),
                void *arg);
 
-/* Free it, after errands_free(). NULL is a no-op. */
+/* Frees it, after errands_free(). NULL is a no-op. */
 void layer_sums_free(struct layer_sums *s);
 
-/* Queue the sums of block `id`, which is now held, unless too many wait. */
+/* Queues the sums of block `id`, which is now held, unless too many wait. */
 void layer_sums_held(struct layer_sums *s, uint32_t id);
 
 /* Returns the sums (layers) of block `id`, borrowed, or NULL: not made yet. */
@@ -36,7 +36,7 @@ const uint64_t *layer_sums_known(const struct layer_sums *s, uint32_t id);
  * NULL: they are made next, and then ready() is called. */
 const uint64_t *layer_sums_want(struct layer_sums *s, uint32_t id);
 
-/* Note the sum of a layer of block `id` that was loaded and verified. */
+/* Notes the sum of a layer of block `id` that was loaded and verified. */
 void layer_sums_know(struct layer_sums *s, uint32_t id, uint32_t layer,
                      uint64_t sum);
 

@@ -31,8 +31,8 @@ struct route_to {
  * bytes do not match their sums. */
 typedef void route_done(void *arg, int rc);
 
-/* Take the peer's TRANSPORTS: try the transports that both have, best first,
- * until one stands, and tell the peer which one it is. Returns 0 and *route,
+/* Takes the peer's TRANSPORTS: tries the transports that both have, best first,
+ * until one stands, and tells the peer which one it is. Returns 0 and *route,
  * even if none can be tried (ready() is not called then); -EBADMSG, or
  * -ENOMEM. */
 [[nodiscard]] int route_on_transports(struct transfer *t, struct route **route,
@@ -49,7 +49,7 @@ bool route_hopes(const struct route *r);
 /* Returns the name of the transport that stands, or NULL. */
 const char *route_transport(const struct route *r);
 
-/* Read slices[n], borrowed, under a grant; their sums must live until done().
+/* Reads slices[n], borrowed, under a grant; their sums must live until done().
  * Returns 0 and *op, which lives until done(); or a negative errno, and done()
  * is not called: -ENOTCONN if the transport has ended, which closes the control
  * connection next; -EINVAL, -ENOMEM and others for these slices only. */
@@ -57,17 +57,17 @@ const char *route_transport(const struct route *r);
                              const struct transport_slice *slices, uint32_t n,
                              route_done *done, void *arg, struct route_op **op);
 
-/* End `op` soon; done() follows. */
+/* Ends `op` soon; done() follows. */
 void route_cancel(struct route_op *op);
 
 /* Returns the bytes that its transport has moved in all; 0 if none stands. */
 uint64_t route_moved_bytes(const struct route *r);
 
-/* Note that the control connection is gone: cancels all ops, and frees the
+/* Notes that the control connection is gone: cancels all ops, and frees the
  * route after the last one. NULL is a no-op. */
 void route_shut(struct route *r);
 
-/* Free all routes of `t`, after all transports were freed. Ops end with
+/* Frees all routes of `t`, after all transports were freed. Ops end with
  * -ECANCELED. */
 void route_free_all(struct transfer *t);
 

@@ -81,7 +81,7 @@ struct transfer_ops {
     void (*stage_closed)(struct stage *stage);
 };
 
-/* Make a transfer and listen. `config` is borrowed for the call; its pointers
+/* Makes a transfer and listen. `config` is borrowed for the call; its pointers
  * marked borrowed, `ops` and `arg` for the transfer's life. Returns 0 and *out,
  * owned; or a negative errno with a message in err[err_bytes]. */
 [[nodiscard]] int transfer_new(const struct transfer_config *config,
@@ -89,17 +89,17 @@ struct transfer_ops {
                                struct transfer **out, char *err,
                                size_t err_bytes);
 
-/* Close everything without callbacks. NULL is a no-op. */
+/* Closes everything without callbacks. NULL is a no-op. */
 void transfer_free(struct transfer *t);
 
 /* Returns the port that it listens on. */
 uint16_t transfer_port(const struct transfer *t);
 
-/* End transfers that made no progress in time, and send FETCH_KEEP. Call it
+/* Ends transfers that made no progress in time, and sends FETCH_KEEP. Call it
  * several times a second. */
 void transfer_tick(struct transfer *t, int64_t now_us);
 
-/* Note that the block under `key` is held: peers may ask for it. */
+/* Notes that the block under `key` is held: peers may ask for it. */
 void transfer_held(struct transfer *t, uint64_t key);
 
 /* Returns the peer at host:port as a source of the loader, which owns it, or
@@ -107,28 +107,28 @@ void transfer_held(struct transfer *t, uint64_t key);
 [[nodiscard]] struct loader_source *
 transfer_source(struct transfer *t, const char *host, uint16_t port);
 
-/* Fill *m with the rate at which blocks come from each peer, and the transport.
- */
+/* Fills *m with the rate at which blocks come from each peer, and the
+ * transport. */
 void transfer_paths(const struct transfer *t, struct msg_paths *m);
 
-/* Begin to push the KV of `r`, whose prefill starts, to the decode worker at
+/* Begins to push the KV of `r`, whose prefill starts, to the decode worker at
  * r->push.host:port. Returns 0, and push_ended is called later; or a negative
  * errno, and it is not. */
 [[nodiscard]] int transfer_push(struct transfer *t, struct request *r,
                                 int64_t now_us);
 
-/* Send computed KV of all pushes. Call it when a step made progress or ended.
- */
+/* Sends computed KV of all pushes. Call it when a step made progress or
+ * ended. */
 void transfer_push_poke(struct transfer *t);
 
 /* Returns true while `r` has KV to push. */
 bool transfer_pushes(const struct request *r);
 
-/* Send KV_GRANT for `r` (REQUEST_KV_WAIT), whose blocks are allocated. Returns
+/* Sends KV_GRANT for `r` (REQUEST_KV_WAIT), whose blocks are allocated. Returns
  * 0, or -EINVAL: it waits for no KV. */
 [[nodiscard]] int transfer_grant(struct transfer *t, struct request *r);
 
-/* End the push and the receipt of `r` without a callback. The loader ends its
+/* Ends the push and the receipt of `r` without a callback. The loader ends its
  * fetches. */
 void transfer_forget(struct request *r);
 

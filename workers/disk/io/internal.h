@@ -1,4 +1,4 @@
-/* Shared by the implementations of disk I/O only. */
+/* Shared by the implementations of disk I/O; private to them. */
 #ifndef WORKERS_DISK_IO_INTERNAL_H
 #define WORKERS_DISK_IO_INTERNAL_H
 
@@ -18,7 +18,7 @@ struct disk_io_way {
 extern const struct disk_io_way disk_io_threads;
 extern const struct disk_io_way disk_io_uring; /* with CONDUCTOR_URING */
 
-/* Note the result of one system call for `op`: bytes moved, or a negative
+/* Notes the result of one system call for `op`: bytes moved, or a negative
  * errno. Returns true if the op is over; if false, submit the rest, from
  * moved_bytes on. */
 bool disk_io_advance(struct disk_op *op, int64_t result);

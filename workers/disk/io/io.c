@@ -1,4 +1,4 @@
-/* Disk I/O: chooses between io_uring and threads, and what both share. */
+/* Disk I/O: chooses io_uring or threads, and does what both need. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

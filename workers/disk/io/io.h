@@ -10,8 +10,8 @@
 
 #include "base/crew.h"
 
-/* One read or write of the file. Owned by the caller; it and `buf` must stay
- * in place, unchanged, from submit until it is reaped. */
+/* One read or write of the file. Owned by the caller, who keeps it and `buf` in
+ * place and unchanged from submit until it is reaped. */
 struct disk_op {
     bool write;
     void *buf;
@@ -26,13 +26,13 @@ struct disk_op {
 
 struct disk_io;
 
-/* Make the I/O of the file `fd`, borrowed, with at most `depth` ops under way.
+/* Makes the I/O of the file `fd`, borrowed, with at most `depth` ops under way.
  * It runs on threads if `uring` is false or io_uring is not available. Returns
  * 0 and *out, owned; or a negative errno. */
 [[nodiscard]] int disk_io_new(int fd, unsigned depth, bool uring,
                               struct disk_io **out);
 
-/* Free it. Nothing may be under way. NULL is a no-op. */
+/* Frees it. Nothing may be under way. NULL is a no-op. */
 void disk_io_free(struct disk_io *io);
 
 /* Returns "io_uring" or "threads"; static. */
@@ -42,17 +42,17 @@ const char *disk_io_name(const struct disk_io *io);
  * Clear it with disk_io_clear() before reaping. */
 int disk_io_fd(const struct disk_io *io);
 
-/* Make disk_io_fd() not readable until the next op is done. */
+/* Makes disk_io_fd() not readable until the next op is done. */
 void disk_io_clear(struct disk_io *io);
 
-/* Make disk_io_fd readable. */
+/* Makes disk_io_fd readable. */
 void disk_io_wake(struct disk_io *io);
 
-/* Submit `op`; at most `depth` may be under way. It may not begin before
+/* Submits `op`; at most `depth` may be under way. It may not begin before
  * disk_io_flush(). */
 void disk_io_submit(struct disk_io *io, struct disk_op *op);
 
-/* Hand all submitted ops to the kernel. Those that it has no resources for now
+/* Hands all submitted ops to the kernel. Ops that it has no resources for now
  * go with the next flush. */
 void disk_io_flush(struct disk_io *io);
 

@@ -1,4 +1,4 @@
-/* Shared by the files of the slab only. */
+/* Shared by the files of the slab; private to them. */
 #ifndef WORKERS_DISK_SLAB_INTERNAL_H
 #define WORKERS_DISK_SLAB_INTERNAL_H
 
@@ -25,7 +25,7 @@ struct disk_opening {
     error_say((o)->err, (o)->err_bytes, rc, "%s" format, \
               (o)->config->path __VA_OPT__(, ) __VA_ARGS__)
 
-/* The same for a system error: the message is "PATH what: strerror". */
+/* Returns the same for a system error: the message is "PATH what: strerror". */
 #define disk_slab_error(o, rc, what) \
     disk_slab_fail(o, rc, what ": %s", strerror(-(rc)))
 
@@ -38,7 +38,7 @@ struct disk_header {
     struct disk_geometry geometry;
 };
 
-/* Packs or unpacks a file header, as `c` says. */
+/* Packs or unpacks a file header, depending on `c`. */
 void disk_header_fields(struct codec *c, struct disk_header *h);
 
 /* Returns `bytes` in MiB, for messages. */
@@ -47,18 +47,18 @@ double disk_slab_mib(uint64_t bytes);
 /* Writes the file headers, erases the slot headers of blocks that a truncated
  * file has lost, and gives the file its size. Returns 0, or a negative errno
  * with a message; the file then has its old size. After a power loss at any
- * point the file is empty or has a header. */
+ * time the file is empty or has a header. */
 [[nodiscard]] int disk_slab_fill(struct disk_opening *o);
 
-/* Fill in all sizes and offsets. */
+/* Fills in all sizes and offsets. */
 void disk_slab_lay_out(struct disk_slab *slab, const struct disk_geometry *g,
                        uint32_t slots);
 
 /* Returns whether the checksum at the end of page[bytes] is right. */
 bool disk_slab_sealed(const void *page, size_t bytes);
 
-/* Fill page[bytes] with the bytes of `b`, zeroes and the checksum; changes `b`.
- * Returns 0, or -ENOMEM. */
+/* Fills page[bytes] with the bytes of `b`, zeroes and the checksum; changes
+ * `b`. Returns 0, or -ENOMEM. */
 [[nodiscard]] int disk_slab_seal(struct wire_buf *b, void *page, size_t bytes);
 
 #endif

@@ -129,7 +129,7 @@ static void lose(void *arg, uint32_t slot, const struct disk_slot *)
     t->lost += t->rc == 0;
 }
 
-/* Erases headers of blocks whose data a truncated file has lost. Must be done
+/* Erases headers of blocks whose data a truncated file has lost. Must run
  * before the file grows again: a file of full size is not checked. */
 static int drop_tail(struct disk_opening *o)
 {

@@ -1,4 +1,4 @@
-/* Opens the slab, and says what is wrong with a file that it refuses. */
+/* Opens the slab, or names the fault of a file that it refuses. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "workers/disk/slab/internal.h"
 
 /* After a worker was killed, the kernel may keep its file locked until its I/O
- * is over: try for 3 s. */
+ * is over: retry for 3 s. */
 #define LOCK_TRIES 60
 #define LOCK_PAUSE_NS 50000000
 
@@ -183,7 +183,7 @@ static int open_all(struct disk_opening *o)
     return rc;
 }
 
-/* Says the smallest size that would do in whole MiB, as options take it. */
+/* Fails with the smallest possible size, in whole MiB as options take it. */
 static int too_small(struct disk_opening *o)
 {
     const struct disk_geometry *g = &o->config->geometry;

@@ -1,4 +1,4 @@
-/* The layout of the slab: sizes and offsets, slot headers, the scan of them. */
+/* The layout of the slab: sizes and offsets, slot headers and their scan. */
 #include "workers/disk/slab/slab.h"
 
 #include <errno.h>
@@ -151,8 +151,8 @@ static enum found examine(const struct disk_slab *slab, uint32_t slot,
     struct page p;
 
     page_fields(&c, &p, s);
-    /* Empty: never written, erased, or left by an earlier file. The last only
-     * with a right checksum: else the file id itself may be damaged. */
+    /* Empty: never written, erased, or from an earlier file. The last case
+     * needs a right checksum: else the file id itself may be damaged. */
     if (p.magic == 0 && p.file_id == 0)
         return FOUND_EMPTY;
     if (!disk_slab_sealed(page, slab->page_bytes))

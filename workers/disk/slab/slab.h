@@ -1,5 +1,5 @@
 /* The file of the disk tier: lays it out, creates it, opens it, and refuses
- * files that do not fit. Has no state of blocks and does no I/O of data.
+ * files that do not fit. Keeps no state of blocks and does no I/O of data.
  *
  *   0        4096     8192                     data_offset
  *   +--------+--------+--------+----+----------+--------+----+----------+
@@ -9,7 +9,7 @@
  *                     each page_bytes           each stride_bytes
  *
  * All numbers are little-endian. The last 8 bytes of each header are the
- * XXH3-64 of what is in front of them.
+ * XXH3-64 of all bytes before them.
  *
  *   header       u64 magic, u32 version, u32 slots, u64 file id,
  *                u64 fingerprint, u64 block_bytes, u32 block_tokens, u32 layers
@@ -17,11 +17,10 @@
  *                u64 parent's number, u64 parent's key, u64 key, u64 number,
  *                u64 order, u32[] tokens, u64[] XXH3-64 of each layer
  *
- * The number of a slot belongs to one write and never repeats, so that a child
- * knows which contents of its parent's slot it belongs to. The order rises with
+ * A slot's number belongs to one write and never repeats, so that a child names
+ * the contents of its parent's slot that it belongs to. The order rises with
  * every write. A slot header with another file id counts as empty: it is left
- * over from an earlier file.
- */
+ * over from an earlier file. */
 #ifndef WORKERS_DISK_SLAB_SLAB_H
 #define WORKERS_DISK_SLAB_SLAB_H
 
@@ -57,7 +56,7 @@ struct disk_slab {
     struct disk_geometry geometry;
     int fd;
     bool direct;         /* O_DIRECT is on */
-    uint32_t slots;      /* blocks that it has room for */
+    uint32_t slots;      /* number of blocks it has room for */
     uint32_t page_bytes; /* of one slot header */
     uint64_t stride_bytes;
     uint64_t data_offset;
@@ -77,15 +76,15 @@ struct disk_slot {
     uint64_t *sums;   /* (layers) */
 };
 
-/* Returns how many blocks of `g` fit into a file of `bytes`; 0 also if `g` has
- * a size that is 0 or out of range. */
+/* Returns how many blocks of `g` fit into a file of `bytes`; 0 also if a size
+ * in `g` is 0 or out of range. */
 uint32_t disk_slab_slots(const struct disk_geometry *g, uint64_t bytes);
 
-/* Returns the size of a file with `slots` blocks of `g`. `slots` is at most
- * what disk_slab_slots() returned. */
+/* Returns the size of a file with `slots` blocks of `g`; `slots` is at most the
+ * result of disk_slab_slots(). */
 uint64_t disk_slab_bytes(const struct disk_geometry *g, uint32_t slots);
 
-/* Open the slab, or make it if the file is missing or empty. A truncated slab
+/* Opens the slab, or makes it if the file is missing or empty. A truncated slab
  * gets its size back, and headers of blocks whose data it has lost, even in
  * part, are erased; the log says how many. The calling thread blocks.
  * Returns 0 and *out, which the caller closes; or a negative errno with a
@@ -97,7 +96,7 @@ uint64_t disk_slab_bytes(const struct disk_geometry *g, uint32_t slots);
                                  struct disk_slab *out, char *err,
                                  size_t err_bytes);
 
-/* Close it. */
+/* Closes it. */
 void disk_slab_close(struct disk_slab *slab);
 
 /* Called for each slot whose header is undamaged. `s` is borrowed for the
@@ -105,19 +104,19 @@ void disk_slab_close(struct disk_slab *slab);
 typedef void disk_slab_found_fn(void *arg, uint32_t slot,
                                 const struct disk_slot *s);
 
-/* Read all slot headers in one pass, and call `found` for each undamaged one.
- * Returns the number of damaged ones, or a negative errno. Waits for the disk.
- */
+/* Reads all slot headers in one pass, and calls `found` for each undamaged one.
+ * Returns the number of damaged ones, or a negative errno. Waits for the
+ * disk. */
 [[nodiscard]] int64_t disk_slab_scan(const struct disk_slab *slab,
                                      disk_slab_found_fn *found, void *arg);
 
-/* Encode the header `s` of `slot` into page[page_bytes]. `scratch` is an
+/* Encodes the header `s` of `slot` into page[page_bytes]. `scratch` is an
  * initialised buffer of at least page_bytes. Returns 0, or -ENOMEM. */
 [[nodiscard]] int disk_slab_encode(const struct disk_slab *slab, uint32_t slot,
                                    const struct disk_slot *s,
                                    struct wire_buf *scratch, void *page);
 
-/* Erase the header of `slot` on disk. Waits for one small write. Returns 0, or
+/* Erases the header of `slot` on disk. Waits for one small write. Returns 0, or
  * a negative errno. */
 [[nodiscard]] int disk_slab_erase(const struct disk_slab *slab, uint32_t slot);
 

@@ -1,4 +1,4 @@
-/* The disk tier's blocks: metadata, checksums, the match, pieces of a job. */
+/* The disk tier's blocks: metadata, checksums, matches, pieces of a job. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

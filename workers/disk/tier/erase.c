@@ -43,7 +43,7 @@ bool disk_erases_begin(struct disk_tier *t, struct disk_piece *p)
     return true;
 }
 
-/* If erasing fails, the header does no harm: its data are damaged, so the
+/* A header that could not be erased does no harm: its data are damaged, so the
  * checksums do not match. */
 static void erased(struct disk_tier *t, uint32_t slot, int rc)
 {
@@ -89,8 +89,8 @@ void disk_tier_condemn(struct disk_tier *t, struct disk_ref ref,
 {
     say_dropped(t, ref.slot, why);
     t->stats.damaged_blocks++;
-    /* After a restart the blocks behind it have no parent and are not found, so
-     * erasing one header is enough. */
+    /* Erasing one header is enough: after a restart the blocks behind it have
+     * no parent and are not found. */
     kv_store_pin(t->index, ref.slot);
     disk_erases_add(t, ref.slot);
     kv_store_drop(t->index, ref.slot);

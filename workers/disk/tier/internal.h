@@ -1,5 +1,5 @@
-/* Shared by the files of the disk tier and by disk_tier_check() in tests/unit
- * only.
+/* Shared by the files of the disk tier and disk_tier_check() in tests/unit;
+ * private to them.
  *
  * Invariants, which disk_tier_check() asserts:
  *   pieces free + under way = DISK_PIECES, and under way <= DISK_DEPTH
@@ -11,28 +11,27 @@
  *   the header of a write is begun when its data is on disk and all earlier
  *     writes are over, so that commits are in order
  *   a slot is pinned until its header is erased, so that nothing is written
- *     there before
- */
+ *     there before */
 #ifndef WORKERS_DISK_TIER_INTERNAL_H
 #define WORKERS_DISK_TIER_INTERNAL_H
 
 #include "workers/disk/io/io.h"
 #include "workers/disk/tier/tier.h"
 
-/* Pieces under way at once, and their size, unless a layer is larger. There are
- * twice as many pieces, so that the disk has work while others are verified. */
+/* Most pieces under way, and their size, unless one layer is larger. Twice as
+ * many pieces exist, so that the disk has work while others are verified. */
 #define DISK_DEPTH 32u
 #define DISK_PIECES (2 * DISK_DEPTH)
 #define DISK_PIECE_BYTES (1u << 20)
 
-/* Pieces of writes under way: without reads, and beside reads. One goes on even
- * then, so that blocks pinned for writing are released. */
+/* Pieces of writes under way: without reads, and beside reads. One write
+ * continues even then, so that blocks pinned for writing are released. */
 #define DISK_WRITE_DEPTH 8u
 #define DISK_WRITE_DEPTH_READING 1u
 /* Writes, from the oldest on, whose data may be under way at once. */
 #define DISK_WRITE_WINDOW 4u
 
-/* What the index keeps for a slot beside key, tokens and parent. */
+/* Fields of a slot in the index, beside key, tokens and parent. */
 struct slot_meta {
     uint64_t number; /* of the write, as in the slot header */
     uint64_t order;
@@ -45,10 +44,10 @@ struct slot_meta {
 struct disk_piece {
     struct disk_op op;             /* must be first: it is cast to the piece */
     struct disk_job *job;          /* NULL = erases a header */
-    uint32_t slot;                 /* whose header is erased, if job is NULL */
+    uint32_t slot;                 /* without a job: its header is erased */
     uint32_t layer;                /* first layer */
     uint32_t n_layers;             /* 0 = a header */
-    STAILQ_ENTRY(disk_piece) link; /* in free_pieces, or reaped ones */
+    STAILQ_ENTRY(disk_piece) link; /* in free_pieces, or in a reaped list */
 };
 
 STAILQ_HEAD(disk_pieces, disk_piece);
@@ -103,14 +102,14 @@ struct disk_tier {
     uint64_t number_base;      /* random, so runs do not share numbers */
     uint64_t next_order;       /* from 1 on */
     int64_t write_again_at_us; /* no writes before, after a failure */
-    int64_t say_again_at_us;   /* no log line on a dropped block before */
-    uint64_t unsaid;           /* blocks dropped since the last such line */
+    int64_t say_again_at_us;   /* next time to log a dropped block */
+    uint64_t unsaid;           /* blocks dropped since the last log line */
     struct disk_tier_stats stats;
 };
 
 /* --- block.c --- */
 
-/* Returns what the index keeps for `slot`, borrowed. */
+/* Returns the fields of `slot` in the index, borrowed. */
 struct slot_meta *disk_slot_meta(const struct disk_tier *t, uint32_t slot);
 
 /* Returns the XXH3-64 of `layer` of the block at `block`. */
@@ -119,12 +118,12 @@ uint64_t disk_layer_sum(const struct disk_tier *t, const char *block,
 
 /* --- restore.c --- */
 
-/* Fill the index from the slab, and log damage. Returns 0, or -ENOMEM. */
+/* Fills the index from the slab, and logs damage. Returns 0, or -ENOMEM. */
 [[nodiscard]] int disk_tier_restore(struct disk_tier *t);
 
 /* --- block.c, jobs --- */
 
-/* Make `p` the next piece of `j`. */
+/* Makes `p` the next piece of `j`. */
 void disk_job_begin(struct disk_tier *t, struct disk_job *j,
                     struct disk_piece *p);
 
@@ -133,49 +132,49 @@ bool disk_job_begun(const struct disk_job *j);
 
 /* --- read.c --- */
 
-/* Make `p` the next piece of a read. Returns false if there is none. */
+/* Makes `p` the next piece of a read. Returns false if there is none. */
 bool disk_reads_begin(struct disk_tier *t, struct disk_piece *p);
 
-/* Take in a read's piece that is over: verify its layers. */
+/* Takes in a read's piece that is over: verify its layers. */
 void disk_reads_piece_over(struct disk_tier *t, struct disk_piece *p);
 
-/* Call back for reads that have ended. */
+/* Calls back for reads that have ended. */
 void disk_reads_deliver(struct disk_tier *t);
 
-/* Cancel all reads with pieces to begin. */
+/* Cancels all reads with pieces to begin. */
 void disk_reads_cancel_all(struct disk_tier *t);
 
 /* --- erase.c --- */
 
-/* Queue the header of `slot` for erasing. Takes over one of the caller's pins,
- * which is released when it is erased. */
+/* Queues the header of `slot` for erasing. Takes over one of the caller's pins;
+ * erasing releases it. */
 void disk_erases_add(struct disk_tier *t, uint32_t slot);
 
-/* Make `p` erase the next header. Returns false if there is none. */
+/* Makes `p` erase the next header. Returns false if there is none. */
 bool disk_erases_begin(struct disk_tier *t, struct disk_piece *p);
 
-/* Take in a piece that erased a header. */
+/* Takes in a piece that erased a header. */
 void disk_erases_piece_over(struct disk_tier *t, struct disk_piece *p);
 
-/* Erase all queued headers now. Waits for the disk. */
+/* Erases all queued headers now. Waits for the disk. */
 void disk_erases_finish(struct disk_tier *t);
 
-/* Drop a block that cannot be read, and all blocks behind it. Logs `why`. */
+/* Drops a block that cannot be read, and all blocks behind it. Logs `why`. */
 void disk_tier_condemn(struct disk_tier *t, struct disk_ref ref,
                        const char *why);
 
 /* --- write.c --- */
 
-/* Make `p` the next piece of a write. Returns false if there is none. */
+/* Makes `p` the next piece of a write. Returns false if there is none. */
 bool disk_writes_begin(struct disk_tier *t, struct disk_piece *p);
 
-/* Account for a finished piece of a write. */
+/* Accounts for a finished piece of a write. */
 void disk_writes_piece_over(struct disk_tier *t, struct disk_piece *p);
 
-/* Commit writes whose header is on disk, and call back, in order. */
+/* Commits writes whose header is on disk, and calls back, in order. */
 void disk_writes_deliver(struct disk_tier *t);
 
-/* Cancel all writes whose header is not begun. */
+/* Cancels all writes whose header is not begun. */
 void disk_writes_cancel_all(struct disk_tier *t);
 
 #endif

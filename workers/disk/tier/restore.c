@@ -14,7 +14,7 @@ struct old {
     uint32_t slot;
 };
 
-/* Large arrays, of which only the first `n` entries are touched. */
+/* Large arrays; only their first `n` entries are touched. */
 struct restoring {
     struct disk_tier *t;
     struct old *old;  /* (slots) */
@@ -80,8 +80,8 @@ static void keep_newest(struct restoring *r)
     qsort(r->old, r->n, sizeof(*r->old), by_order);
 }
 
-/* Returns whether the parent's slot still has the contents that it had when
- * `o` was written. */
+/* Returns whether the parent's slot still has the contents it had at the write
+ * of `o`. */
 static bool parent_is_there(const struct disk_tier *t, const struct old *o)
 {
     uint32_t p = o->header.parent_slot;
@@ -93,15 +93,15 @@ static bool parent_is_there(const struct disk_tier *t, const struct old *o)
            kv_store_key(t->index, p) == o->header.parent_key;
 }
 
-/* Makes each slot whose parent is held a held block; all slots are private
- * before. Returns how many blocks are held then. */
+/* Turns each slot whose parent is held into a held block; before, all slots are
+ * private. Returns how many blocks are held. */
 static uint32_t commit_all(struct restoring *r)
 {
     struct disk_tier *t = r->t;
     uint32_t n = 0;
     uint32_t held;
 
-    /* In the order of the writes: parents come before their children. */
+    /* In the order of writing, parents come before their children. */
     for (uint32_t i = 0; i < r->n; i++) {
         const struct old *o = &r->old[i];
 
@@ -116,7 +116,7 @@ static uint32_t commit_all(struct restoring *r)
     return n;
 }
 
-/* Gives back the pins, oldest write first, which makes that the LRU order. */
+/* Releases the pins, oldest write first, which makes this the LRU order. */
 static void release_all(struct restoring *r)
 {
     struct kv_store *index = r->t->index;
@@ -169,7 +169,7 @@ int disk_tier_restore(struct disk_tier *t)
     free(r.old);
     free(r.tokens);
     free(r.slots);
-    /* Code that mirrors the tier begins with the inventory. */
+    /* Code that mirrors the tier starts from the inventory. */
     kv_store_forget_events(t->index);
     (void)kv_store_take_resync(t->index);
     return rc;

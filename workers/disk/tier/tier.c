@@ -13,7 +13,7 @@
 
 /* --- pieces that are over ----------------------------------------------- */
 
-/* Puts all pieces that are over into `came`; with `wait`, at least one. */
+/* Moves all finished pieces to `came`; with `wait`, at least one. */
 static void reap(struct disk_tier *t, bool wait, struct disk_pieces *came)
 {
     struct disk_op *op;
@@ -166,8 +166,8 @@ struct kv_store *disk_tier_index(struct disk_tier *t)
 
 /* --- beginning pieces ---------------------------------------------------- */
 
-/* Makes `p` the next piece: of a read first, else of a write, of which few are
- * under way beside reads. Returns false if nothing can begin. */
+/* Makes `p` the next piece: first of a read, then of a write; few writes run
+ * beside reads. Returns false if nothing can begin. */
 static bool begin_one(struct disk_tier *t, struct disk_piece *p)
 {
     uint32_t write_depth =
@@ -235,7 +235,7 @@ int disk_tier_read(struct disk_tier *t, struct disk_ref ref,
     return 0;
 }
 
-/* Returns 0 if the block can be written, or why not, as disk_tier_write(). */
+/* Returns 0 if the block can be written, or an error of disk_tier_write(). */
 static int look(const struct disk_tier *t, struct disk_ref parent, uint64_t key,
                 const uint32_t *tokens, struct disk_ref *ref)
 {

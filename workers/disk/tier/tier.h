@@ -4,17 +4,15 @@
  * memory of requests. Finds them again after a restart.
  *
  * Wrong KV is impossible. The index is a kv_store: a block matches only if its
- * tokens are equal and its parent is exactly the block that matched before it;
- * after a restart, the slot and the number of the write identify the parent. A
- * read compares each layer with the checksum that was taken when it was
- * written; a damaged block is dropped, with all blocks behind it, and the read
- * fails.
+ * tokens are equal and its parent is exactly the block matched before it; after
+ * a restart, the slot and the number of the write identify the parent. A read
+ * compares each layer with the checksum taken at its write; a damaged block is
+ * dropped, with all blocks behind it, and the read fails.
  *
  * Blocks are evicted by LRU, leaf first: never while pinned, and never before
  * their children. Reads go before writes. Used by one thread; only open and
  * close wait for the disk. Callbacks come only from disk_tier_poll() and
- * disk_tier_close().
- */
+ * disk_tier_close(). */
 #ifndef WORKERS_DISK_TIER_TIER_H
 #define WORKERS_DISK_TIER_TIER_H
 
@@ -35,8 +33,8 @@ struct disk_tier_config {
     bool uring;              /* use io_uring if it is available */
 };
 
-/* Names one block in the tier. A later block in the same slot has another
- * number, so a reference never means a different block. */
+/* A block in the tier. A later block in the same slot has another number, so a
+ * reference never means a different block. */
 struct disk_ref {
     uint32_t slot;   /* DISK_SLOT_NONE = no block */
     uint64_t number; /* 0 = no block */
@@ -61,7 +59,7 @@ struct disk_tier_stats {
  * functions of this header except disk_tier_poll() and disk_tier_close(). */
 typedef void disk_tier_done_fn(void *arg, int rc);
 
-/* Open the tier with the blocks in its file, or create the file. `config` is
+/* Opens the tier with the blocks in its file, or create the file. `config` is
  * borrowed for the call. Waits while it reads all headers. Returns 0 and *out,
  * owned; or a negative errno as disk_slab_open(), with a message in
  * err[err_bytes]. */
@@ -69,11 +67,11 @@ typedef void disk_tier_done_fn(void *arg, int rc);
                                  struct disk_tier **out, char *err,
                                  size_t err_bytes);
 
-/* Close the tier. Waits for the I/O under way; other reads and writes end with
+/* Closes the tier. Waits for the I/O under way; other reads and writes end with
  * -ECANCELED. NULL is a no-op. */
 void disk_tier_close(struct disk_tier *t);
 
-/* Returns how it does I/O, in words, for logs; static. */
+/* Returns the tier's way of I/O, in words, for logs; static. */
 const char *disk_tier_way(const struct disk_tier *t);
 
 /* Returns the alignment in bytes that memory for I/O needs; 1 = any. */
@@ -83,27 +81,27 @@ uint32_t disk_tier_align(const struct disk_tier *t);
  * disk_tier_poll() has something to do. */
 int disk_tier_fd(const struct disk_tier *t);
 
-/* Take in finished I/O, call back, and begin the next pieces. */
+/* Takes in finished I/O, calls back, and begins the next pieces. */
 void disk_tier_poll(struct disk_tier *t);
 
 /* Returns the index, borrowed, whose block ids are slots: for its events,
  * inventory and statistics. Don't change it. */
 struct kv_store *disk_tier_index(struct disk_tier *t);
 
-/* Find the leading blocks of a prompt that are held, as kv_store_match() does.
+/* Finds the leading blocks of a prompt that are held, as kv_store_match() does.
  * Writes `refs` (n_blocks), each with one more pin for the caller. Returns the
  * number of blocks found. O(blocks found). */
 uint32_t disk_tier_match(struct disk_tier *t, const uint64_t *keys,
                          const uint32_t *tokens, uint32_t n_blocks,
                          struct disk_ref *refs);
 
-/* Give back one pin. O(log n). */
+/* Gives back one pin. O(log n). */
 void disk_tier_unpin(struct disk_tier *t, struct disk_ref ref);
 
 /* Returns whether `ref` is held or being written. */
 bool disk_tier_has(const struct disk_tier *t, struct disk_ref ref);
 
-/* Read layers [from_layer, to_layer) of `ref`, on which the caller has a pin,
+/* Reads layers [from_layer, to_layer) of `ref`, on which the caller has a pin,
  * into their places in `block` (block_bytes, aligned to disk_tier_align()). The
  * tier owns that memory until it calls `done`, once, with
  *   0            all layers are read and verified
@@ -119,11 +117,11 @@ bool disk_tier_has(const struct disk_tier *t, struct disk_ref ref);
                                  void *block, disk_tier_done_fn *done,
                                  void *arg, struct disk_job **read);
 
-/* Cancel a read whose `done` was not called yet. A later disk_tier_poll() calls
- * it, once the kernel no longer uses the memory. */
+/* Cancels a read whose `done` was not called yet. A later disk_tier_poll()
+ * calls it once the kernel no longer uses the memory. */
 void disk_tier_cancel(struct disk_tier *t, struct disk_job *read);
 
-/* Write a block of `tokens` (block_tokens) and `data` (block_bytes, aligned to
+/* Writes a block of `tokens` (block_tokens) and `data` (block_bytes, aligned to
  * disk_tier_align()) under `key` behind `parent`, which is held or being
  * written, or DISK_REF_NONE. `tokens` and `data` are borrowed and must not
  * change until `done` is called. The block is then held, unless rc < 0:
@@ -141,7 +139,7 @@ void disk_tier_cancel(struct disk_tier *t, struct disk_job *read);
                                   const void *data, disk_tier_done_fn *done,
                                   void *arg, struct disk_ref *ref);
 
-/* Fill `stats`. */
+/* Fills `stats`. */
 void disk_tier_stats(const struct disk_tier *t, struct disk_tier_stats *stats);
 
 #endif

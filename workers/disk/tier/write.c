@@ -19,7 +19,7 @@ static void begin_data(struct disk_tier *t, struct disk_job *w,
     struct slot_meta *meta = disk_slot_meta(t, w->ref.slot);
 
     disk_job_begin(t, w, p);
-    /* Piece by piece, so that a large block does not hold up the loop. */
+    /* Sums piece by piece, so that a large block does not delay the loop. */
     for (uint32_t i = p->layer; i < w->next_layer; i++)
         meta->sums[i] = disk_layer_sum(t, w->block, i);
 }
@@ -32,7 +32,7 @@ static int encode_header(struct disk_tier *t, const struct disk_job *w)
         .key = w->key,
         .number = meta->number,
         .order = meta->order,
-        /* Not written to: the struct also serves for decoding. */
+        /* Never written to: the struct also serves for decoding. */
         .tokens = (uint32_t *)(uintptr_t)w->tokens,
         .sums = meta->sums,
     };
@@ -106,7 +106,7 @@ void disk_writes_piece_over(struct disk_tier *t, struct disk_piece *p)
         fail_write(t, p->job, p->op.error);
 }
 
-/* Returns whether no piece of `w` is under way or to be begun. */
+/* Returns whether no piece of `w` is under way or still to begin. */
 static bool is_over(const struct disk_job *w)
 {
     return w->under_way == 0 && (w->error || w->header_begun);
@@ -121,7 +121,7 @@ static int commit(struct disk_tier *t, const struct disk_job *w)
                             &held)) {
     case KV_COMMITTED:
         return 0;
-    case KV_DUPLICATE: /* look() prevents it; it would do no harm */
+    case KV_DUPLICATE: /* look() prevents it; harmless anyway */
         kv_store_release(t->index, held);
         return -EEXIST;
     case KV_COLLISION:
@@ -139,9 +139,9 @@ static bool parent_lost(const struct disk_tier *t, const struct disk_job *w)
            !kv_store_is_held(t->index, w->parent);
 }
 
-/* Gives back the slot of a failed write. Once its data were touched, the old
- * block's header must be erased. (After a crash it is still there, but then
- * its checksums do not match.) */
+/* Frees the slot of a failed write. If its data were touched, the old block's
+ * header must be erased. (After a crash it is still there, but then its
+ * checksums do not match.) */
 static void clean_up(struct disk_tier *t, const struct disk_job *w)
 {
     if (w->next_layer == 0)
@@ -157,8 +157,8 @@ void disk_writes_deliver(struct disk_tier *t)
     while ((w = TAILQ_FIRST(&t->writes))) {
         struct disk_job ended = *w;
 
-        /* No write is in front of the first one, so a parent that is not held
-         * now never will be. */
+        /* No write precedes the first one, so its parent, if not held now,
+         * never will be. */
         if (w->error == 0 && !is_over(w) && parent_lost(t, w))
             w->error = -ESTALE;
         if (!is_over(w))

@@ -12,7 +12,7 @@
 struct run {
     const struct engine_segment *segment;
     const struct cpu_lane *lanes; /* of the tile */
-    const float *q;               /* the tile's, from the group's first head */
+    const float *q;               /* queries, from the group's first head on */
     float *out;                   /* the same place in the result */
     uint32_t first;               /* lane of the tile */
     uint32_t n;
@@ -25,7 +25,7 @@ static size_t pair_offset(const struct run *r, uint32_t head_dim, uint32_t i)
     return cpu_tile(1, head_dim) * (i / r->n) + r->first + i % r->n;
 }
 
-/* Pairs [from, from + count) of a run, as the lanes of one kernel call. */
+/* Computes pairs [from, from + count) of a run as lanes of one kernel call. */
 static void attend_pairs(struct cpu_engine *e, const struct run *r,
                          struct attend_args *a, uint32_t from, uint32_t count)
 {
@@ -38,7 +38,7 @@ static void attend_pairs(struct cpu_engine *e, const struct run *r,
         count > e->kernels->narrow ? e->kernels->wide : e->kernels->narrow;
     a->n_keys = 1;
     for (uint32_t l = 0; l < a->lanes; l++) {
-        /* A lane without work repeats the last one. */
+        /* A lane without work repeats the last pair. */
         uint32_t i = from + (l < count ? l : count - 1);
         size_t offset = pair_offset(r, dim, i);
 
@@ -95,7 +95,7 @@ void cpu_attend_tile(struct cpu_engine *e,
     const struct cpu_lane *lanes = e->scratch.lanes + tile * CPU_LANES;
     uint32_t first = 0;
 
-    /* The padding's values do not matter, but must not be NaN. */
+    /* The padding may hold any value except NaN. */
     for (size_t i = 0; i < cpu_tile(1, e->q_dim); i++)
         e->scratch.attended[i] = 0;
     while (first < CPU_LANES && lanes[first].segment != CPU_NO_SEGMENT) {

@@ -25,8 +25,8 @@ const char *engine_blas_coretype(void)
 
 void cpu_multiply_init(void)
 {
-    /* Threads split a product by columns on some cores, and lanes then differ.
-     */
+    /* Threads split a product by columns on some cores, and then lanes
+     * differ. */
     openblas_set_num_threads(1);
 }
 

@@ -75,7 +75,7 @@ static void place_scratch(struct cpu_engine *e, struct arena *a)
     c->attend_out = take(a, (uint64_t)CPU_ATTEND_MAX_LANES * s->head_dim);
 }
 
-/* A matrix [inputs][outputs] whose rows lie `stride` apart. */
+/* Draws a matrix [inputs][outputs] whose rows are `stride` apart. */
 static void draw(const struct cpu_engine *e, enum weight_tensor t,
                  uint32_t layer, float *out, size_t stride)
 {

@@ -17,7 +17,7 @@ struct cpu_layer {
     float *down; /* [ffn][d_model] */
 };
 
-/* Which request a lane of a step computes for, and where in it. */
+/* The segment that a lane of a step computes for, and the token in it. */
 struct cpu_lane {
     uint32_t segment; /* CPU_NO_SEGMENT in the padding of the last tile */
     uint32_t position;
@@ -60,18 +60,17 @@ struct cpu_engine {
     struct cpu_scratch scratch;
 };
 
-/* Floats in front of tile `tile` of an array with `features` a tile. */
+/* Returns the floats before tile `tile` of an array with `features` a tile. */
 static inline size_t cpu_tile(size_t tile, uint32_t features)
 {
     return tile * features * CPU_LANES;
 }
 
-/* Once before cpu_multiply(), in every engine: settings of the whole process.
- */
+/* Sets process-wide options; call it in every engine before cpu_multiply(). */
 void cpu_multiply_init(void);
 
-/* The kernels that multiply, for messages: OpenBLAS's name of them, or "plain".
- * Static. */
+/* Returns the name of the multiplying kernels, for messages: OpenBLAS's, or
+ * "plain". Static. */
 const char *cpu_multiply_name(void);
 
 /* y = beta y + x w for one tile: w is [inputs][outputs], x [inputs][CPU_LANES],
@@ -80,9 +79,9 @@ const char *cpu_multiply_name(void);
 void cpu_multiply(uint32_t inputs, uint32_t outputs, const float *w,
                   const float *x, float beta, float *y);
 
-/* Whether cpu_multiply() gives a lane the same result in every column and
- * beside any neighbours, for every shape that the engine uses: 0, or -ENOTSUP
- * for a BLAS that cannot do this. Cost: two tiles of every shape. */
+/* Checks that cpu_multiply() gives a lane the same result in every column and
+ * beside any neighbours, for every shape that the engine uses. Returns 0, or
+ * -ENOTSUP for a BLAS that cannot. Cost: two tiles of every shape. */
 [[nodiscard]] int cpu_check_invariance(const struct cpu_engine *e);
 
 /* engine_ops.step of this engine. */
@@ -96,8 +95,8 @@ int cpu_stage(struct engine *base, struct engine_segment *s,
               const struct engine_step_ops *ops, void *arg,
               const atomic_bool *abort);
 
-/* attended = attention of the queries of tile `tile` over the KV in the
- * segments' blocks, in `layer`. */
+/* Computes the attention of tile `tile`'s queries over the KV in the segments'
+ * blocks, in `layer`. */
 void cpu_attend_tile(struct cpu_engine *e,
                      const struct engine_segment *segments, size_t tile,
                      uint32_t layer);

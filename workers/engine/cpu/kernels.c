@@ -132,8 +132,8 @@ static void swiglu(uint32_t n, float *gate, const float *up)
     }
 }
 
-/* Pointers to the K and V of up to KEY_TILE consecutive keys. Those behind the
- * last one repeat it, so that a whole unit can be read. */
+/* Pointers to the K and V of up to KEY_TILE consecutive keys. Unused ones
+ * repeat the last, so that a whole unit can be read. */
 struct key_rows {
     const float *k[KEY_TILE];
     const float *v[KEY_TILE];
@@ -176,7 +176,7 @@ INLINE void score_keys(const struct attend_args *a, const uint32_t nv,
     }
 }
 
-/* Keys that a lane must not see get a score of minus infinity. */
+/* Gives keys that a lane must not see a score of minus infinity. */
 INLINE void mask_keys(const struct attend_args *a, const uint32_t nv,
                       uint32_t first, uint32_t keys, vec score[][2])
 {
@@ -196,7 +196,7 @@ INLINE void mask_keys(const struct attend_args *a, const uint32_t nv,
 struct softmax {
     vec most[2];  /* largest score so far */
     vec sum[2];   /* of 2^(score - most) */
-    vec scale[2]; /* factor for everything summed before */
+    vec scale[2]; /* factor for the sums so far */
 };
 
 /* Turns scores into weights 2^(score - most), in place. */
@@ -244,7 +244,7 @@ INLINE void add_values(const struct attend_args *a, const uint32_t nv,
     }
 }
 
-/* With nv a constant everything above unrolls into registers. */
+/* With a constant nv all code above unrolls into registers. */
 INLINE void attend_lanes(const struct attend_args *a, const uint32_t nv)
 {
     struct key_rows rows;

@@ -1,12 +1,10 @@
 /* The arithmetic of engine "cpu" that is no matrix product.
  *
  * Activations come in tiles of CPU_LANES tokens, stored [feature][lane]. Every
- * operation runs down a lane and never across: what happens to a token cannot
- * depend on its neighbours or on its lane, which is how batch invariance holds
- * by construction.
+ * operation runs down a lane and never across: a token's result cannot depend
+ * on its neighbours or on its lane, so batch invariance holds by construction.
  *
- * The file kernels.c is compiled once per instruction set.
- */
+ * The file kernels.c is compiled once per instruction set. */
 #ifndef WORKERS_ENGINE_CPU_KERNELS_H
 #define WORKERS_ENGINE_CPU_KERNELS_H
 
@@ -55,11 +53,11 @@ struct cpu_kernels {
     void (*attend)(const struct attend_args *a);
 };
 
-/* The fastest kernels that this processor runs; static. */
+/* Returns the fastest kernels for this processor; static. */
 const struct cpu_kernels *cpu_kernels_best(void);
 
-/* The i-th kernels that this processor runs, or NULL from the end on. For
- * tests and benchmarks. */
+/* Returns the i-th kernels that this processor runs; NULL = no more. For tests
+ * and benchmarks. */
 const struct cpu_kernels *cpu_kernels_at(size_t i);
 
 #endif

@@ -26,8 +26,8 @@ static bool lanes_equal(const float *y, const float *want, uint32_t outputs)
     return true;
 }
 
-/* The same token in all lanes, then again with zeros as its neighbours: an
- * equal result shows that neither column nor neighbours matter. */
+/* Puts the same token in all lanes, then again with zeros as neighbours: equal
+ * results show that neither column nor neighbours matter. */
 static int check_shape(const float *w, uint32_t inputs, uint32_t outputs,
                        float beta)
 {

@@ -4,8 +4,8 @@
 
 #include "workers/engine/cpu/cpu.h"
 
-/* Outputs whose lanes are worked on at a time: they stay in the cache while
- * all the inputs pass. */
+/* Outputs whose lanes are computed together: they stay in the cache while all
+ * the inputs pass. */
 #define OUTPUTS 64
 
 const char *engine_blas_coretype(void)

@@ -28,8 +28,7 @@ static size_t lay_out(struct cpu_engine *e,
     return tiles;
 }
 
-/* Embeddings are drawn when they are needed: a published vocabulary would
- * take gigabytes otherwise. */
+/* Draws embeddings when needed: a published vocabulary would take gigabytes. */
 static void embed(struct cpu_engine *e, const struct engine_segment *segments,
                   size_t tiles)
 {
@@ -51,8 +50,8 @@ static void embed(struct cpu_engine *e, const struct engine_segment *segments,
     }
 }
 
-/* Angles in double precision: in float32, positions beyond some thousand lose
- * digits. */
+/* Computes angles in double precision: in float32, positions beyond some
+ * thousand lose digits. */
 static void find_angles(struct cpu_engine *e, size_t tiles)
 {
     uint32_t half = e->shape.head_dim / 2;
@@ -133,8 +132,8 @@ static void finish_layer(struct cpu_engine *e,
     cpu_multiply(s->ffn, s->d_model, y->down, c->gate, 1, x);
 }
 
-/* The printable id with the largest logit of a lane, the lowest among equals.
- */
+/* Returns the printable id with the largest logit of a lane, the lowest among
+ * equals. */
 static uint32_t best_output(const float *logits, uint32_t lane)
 {
     uint32_t best = 0;
@@ -145,8 +144,8 @@ static uint32_t best_output(const float *logits, uint32_t lane)
     return MODEL_FIRST_OUTPUT + best;
 }
 
-/* Answers for up to CPU_LANES segments, whose last tokens are at[n] in the
- * step. Their lanes are gathered into one tile. */
+/* Computes the answers of up to CPU_LANES segments, whose last tokens are at[n]
+ * in the step. Their lanes are gathered into one tile. */
 static void answer_tile(struct cpu_engine *e, struct engine_segment *segments,
                         const size_t *at, uint32_t n)
 {
@@ -227,8 +226,8 @@ int cpu_step(struct engine *base, struct engine_segment *segments, size_t n,
     return rc;
 }
 
-/* The residual stream of one token, in its lane; the lanes behind the last
- * token are zero. */
+/* Returns the residual stream of one token, in its lane; the lanes behind the
+ * last token are zero. */
 static float *lane_of(const struct cpu_engine *e, size_t token)
 {
     return e->scratch.x + cpu_tile(token / CPU_LANES, e->shape.d_model) +

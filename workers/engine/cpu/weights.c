@@ -6,10 +6,10 @@
 #define GOLDEN UINT64_C(0x9e3779b97f4a7c15)
 
 /* Gains over 1 / sqrt(inputs). A random transformer tends to ignore its prompt
- * and to repeat one token: attention averages over everything, and the last
- * token's own embedding outweighs what attention brings. Sharp scores (their
- * standard deviation is gain of Q x gain of K) and strong residual branches
- * keep the answer a function of the whole prompt, so that wrong KV shows.
+ * and to repeat one token: attention averages over all tokens, and the last
+ * token's own embedding outweighs the result. Sharp scores (their standard
+ * deviation is gain of Q x gain of K) and strong residual branches keep the
+ * answer a function of the whole prompt, so that wrong KV shows.
  * docs/decisions/020 has the measurement. */
 static const float gains[WEIGHT_TENSORS] = {
     [WEIGHT_EMBEDDING] = 1.0f, [WEIGHT_Q] = 2.0f,    [WEIGHT_K] = 2.0f,
@@ -52,8 +52,8 @@ uint64_t weights_stream(uint64_t seed, enum weight_tensor tensor,
                       ((uint64_t)layer << 32));
 }
 
-/* An embedding is looked up, not multiplied: its numbers have the gain for
- * their standard deviation. */
+/* An embedding is looked up, not multiplied: the gain is the standard deviation
+ * of its numbers. */
 float weights_scale(const struct model_shape *s, enum weight_tensor t)
 {
     uint32_t rows;

@@ -1,15 +1,14 @@
-/* The weights of a model, drawn from a seed. Every number is a pure function
- * of (seed, tensor, layer, index), computed in integers but for one product,
- * so that every machine and every kind of engine draws the same.
+/* The weights of a model, drawn from a seed. Every number is a pure function of
+ * (seed, tensor, layer, index), computed in integers except for one product, so
+ * that every machine and every kind of engine draws the same.
  *
  *   raw(tensor, layer, i) = sum of the four 16-bit parts of
  *       splitmix64(stream(seed, tensor, layer) + (i + 1) x golden ratio)
  *   weight = (raw - 131070) x scale / 37837.2
  *
- * The sum of four uniform numbers is normal enough (standard deviation
- * 37837.2) and takes no logarithm. `scale` is gain / sqrt(inputs); the gains
- * stand in weights.c, with the reason for them.
- */
+ * The sum of four uniform numbers is normal enough (standard deviation 37837.2)
+ * and takes no logarithm. `scale` is gain / sqrt(inputs); weights.c has the
+ * gains and their reason. */
 #ifndef WORKERS_ENGINE_CPU_WEIGHTS_H
 #define WORKERS_ENGINE_CPU_WEIGHTS_H
 
@@ -35,13 +34,13 @@ void weights_draw(const struct model_shape *shape, uint64_t seed,
                   enum weight_tensor tensor, uint32_t layer, uint64_t first,
                   size_t n, float *out, size_t stride);
 
-/* The parameters of weights_draw(), for engines with their own generator: the
- * stream, and the factor for raw numbers. */
+/* Return the parameters of weights_draw() for engines with their own generator:
+ * the stream, and the factor for raw numbers. */
 uint64_t weights_stream(uint64_t seed, enum weight_tensor tensor,
                         uint32_t layer);
 float weights_scale(const struct model_shape *shape, enum weight_tensor tensor);
 
-/* Rows (inputs) and columns (outputs) of a tensor. */
+/* Writes the rows (inputs) and columns (outputs) of a tensor. */
 void weights_size(const struct model_shape *shape, enum weight_tensor tensor,
                   uint32_t *rows, uint32_t *columns);
 

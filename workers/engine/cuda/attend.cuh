@@ -5,8 +5,8 @@
  * quad), as mma_16816() leaves them: index r of a lane's pair of rows means
  * row lane / 4 + 8 r of each 16.
  *
- * A masked key has the score minus infinity: its weight is exactly 0, and where
- * all keys of a tile are masked for a row, everything before is scaled by
+ * A masked key has the score minus infinity: its weight is exactly 0, and if
+ * all keys of a tile are masked for a row, the sums so far are scaled by
  * exactly 1. So a row's result does not depend on the keys that other rows of
  * its tile see. */
 #ifndef WORKERS_CUDA_ATTEND_CUH
@@ -111,8 +111,8 @@ template <int m_tiles> struct softmax {
 };
 
 /* Turns scores into weights 2^((score - most) x scale), in place, and scales
- * what was summed before. At least one key of every row is not masked, in this
- * tile or one before. */
+ * the sums so far. At least one key of every row is not masked, in this tile or
+ * one before. */
 template <int D, int m_tiles, int n_tiles>
 __device__ __forceinline__ void
 weigh_keys(struct softmax<m_tiles> *s, float score[m_tiles][n_tiles][4],

@@ -1,4 +1,4 @@
-/* Shared by the card's files. C++, not for users of cuda_engine.h. */
+/* Shared by the card's files. C++; users of the card take cuda_engine.h. */
 #ifndef WORKERS_ENGINE_CUDA_CARD_H
 #define WORKERS_ENGINE_CUDA_CARD_H
 
@@ -62,7 +62,7 @@ static inline int card_check(struct cuda_card *c, cudaError_t rc,
 {
     if (rc == cudaSuccess)
         return 0;
-    /* Clear it: the runtime would report it to the next call, too. */
+    /* Clears the error: the runtime would report it to the next call, too. */
     (void)cudaGetLastError();
     snprintf(c->error, sizeof(c->error), "%s: %s", what,
              cudaGetErrorString(rc));

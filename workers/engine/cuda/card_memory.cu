@@ -5,7 +5,7 @@
 #include "workers/engine/cuda/card.h"
 
 #define GIB 0x1p30
-/* Left to the driver: its own memory grows when kernels are loaded. */
+/* Left to the driver, whose own memory grows when kernels are loaded. */
 #define RESERVE_BYTES ((size_t)256 << 20)
 #define ALIGN_BYTES 256
 
@@ -100,7 +100,7 @@ static uint64_t least_page_bytes(const struct cuda_card *c,
     return config->page_bytes > least ? config->page_bytes : least;
 }
 
-/* The most layers that would fit in `have` bytes. */
+/* Returns the most layers that would fit in `have` bytes. */
 static uint32_t fitting_layers(const struct cuda_card *c, size_t weights,
                                size_t scratch, size_t have)
 {

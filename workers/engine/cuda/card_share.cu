@@ -61,8 +61,8 @@ int cuda_card_dmabuf(const struct cuda_card *c)
     return fd;
 }
 
-/* Whether opened memory is as long as its owner says: a read beyond it would
- * make this process lose its card. */
+/* Whether opened memory is as long as its owner claims: reading beyond its end
+ * would make this process lose its card. */
 static bool is_as_long(void *memory, uint64_t bytes)
 {
     typedef CUresult get_range(CUdeviceptr *, size_t *, CUdeviceptr);

@@ -1,6 +1,6 @@
-/* The card, as the C part of engine "cuda" sees it: weights, pages of KV,
- * three streams (compute, load, store), and the steps that are put into them.
- * No CUDA type crosses this header.
+/* The card's interface for the C part of engine "cuda": weights, pages of KV,
+ * three streams (compute, load, store), and their steps. No CUDA type crosses
+ * this header.
  *
  * Nothing here waits unless it says so. Within a stream, work runs in the order
  * of the calls; between streams:
@@ -11,8 +11,7 @@
  *
  * Functions return 0; or -ENODEV if the card is gone or in an unusable state:
  * cuda_card_error() tells the cause, and only cuda_card_close() may follow.
- * Copies and tickets may be asked for on another thread than the steps.
- */
+ * Copies and tickets may be asked for on another thread than the steps. */
 #ifndef WORKERS_ENGINE_CUDA_CUDA_ENGINE_H
 #define WORKERS_ENGINE_CUDA_CUDA_ENGINE_H
 
@@ -55,7 +54,7 @@ struct cuda_card_config {
     uint64_t page_bytes;   /* all pages together; 0 = all that is free */
 };
 
-/* Consecutive tokens of one prompt that a block of the attention takes. */
+/* Consecutive tokens of a prompt that one block of attention takes. */
 struct cuda_tile {
     uint32_t row; /* batch row of the first token */
     uint32_t n_tokens;
@@ -95,7 +94,7 @@ struct cuda_batch {
 };
 #define CUDA_NO_PAGE UINT32_MAX
 
-/* What fits. */
+/* Limits of the opened card. */
 struct cuda_card_limits {
     uint32_t pages;
     uint32_t rows; /* with padding */
@@ -137,11 +136,11 @@ struct cuda_batch *cuda_card_batch(struct cuda_card *card);
 /* The last failure; "" = none. */
 const char *cuda_card_error(const struct cuda_card *card);
 
-/* Name of the card, and of the matrix product implementation. */
+/* Return the name of the card, and of the matrix product implementation. */
 const char *cuda_card_name(const struct cuda_card *card);
 const char *cuda_card_multiply(const struct cuda_card *card);
 
-/* Page-locked host memory, aligned to a page; NULL if there is none. */
+/* Returns page-locked host memory, aligned to a page; NULL = none. */
 [[nodiscard]] void *cuda_card_host_alloc(struct cuda_card *card, size_t bytes);
 void cuda_card_host_free(struct cuda_card *card, void *memory);
 
@@ -150,7 +149,7 @@ void cuda_card_host_free(struct cuda_card *card, void *memory);
 /* Bytes of the CUDA IPC handle with which another process opens the pages. */
 #define CUDA_HANDLE_BYTES 64
 
-/* Device address of the pages, and their total bytes. */
+/* Returns the device address of the pages, and their total bytes. */
 uint64_t cuda_card_pages(const struct cuda_card *card, uint64_t *bytes);
 
 /* Gets the pages' handle. Returns 0 or -ENOTSUP. */
@@ -160,7 +159,7 @@ uint64_t cuda_card_pages(const struct cuda_card *card, uint64_t *bytes);
 /* Returns a dmabuf of the pages, owned by the caller; -1 = not supported. */
 [[nodiscard]] int cuda_card_dmabuf(const struct cuda_card *card);
 
-/* Opens the pages of another process. Returns NULL if it cannot, or they have
+/* Opens the pages of another process. Returns NULL on failure, or if they have
  * less than `bytes`. Any thread may call this and the functions below. */
 [[nodiscard]] void *cuda_card_open_peer(struct cuda_card *card,
                                         const uint8_t handle[CUDA_HANDLE_BYTES],

@@ -139,7 +139,7 @@ __device__ __forceinline__ void copy16_async(void *shared, const void *from,
 #endif
 }
 
-/* Closes the group of the copies that this thread began. */
+/* Closes the group of copies that this thread began. */
 __device__ __forceinline__ void copy_commit()
 {
 #ifdef CUDA_EMULATED

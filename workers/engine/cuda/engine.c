@@ -66,7 +66,7 @@ static struct engine *cuda_create(const struct engine_config *config,
         goto fail;
     }
     cuda_share_init(e);
-    /* One request must fit even when all lendable pages are lent. */
+    /* One request must fit even while all lendable pages are lent. */
     uint64_t room =
         ((uint64_t)cuda_card_limits(e->card)->pages - cuda_lent_max(e)) *
         layout->block_tokens;
@@ -181,8 +181,7 @@ uint32_t cuda_take_page(struct cuda_engine *e, void *block)
     return dirty.block && write_back(e, &dirty) < 0 ? PAGE_NONE : page;
 }
 
-/* Whether the layers are complete in the page already: they were read through
- * it. */
+/* Whether the page has all of these layers: they were read through it. */
 static bool is_there(const struct cuda_engine *e, uint32_t page,
                      uint32_t from_layer, uint32_t to_layer)
 {
@@ -235,7 +234,7 @@ static int upload_blocks(struct cuda_engine *e, void *const *blocks, size_t n,
         return -EBUSY;
     for (size_t i = 0; i < n && rc == 0; i++)
         rc = upload_block(e, blocks[i], from_layer, to_layer, next);
-    /* Uploads that were begun need their ticket even after an error: their
+    /* Even after an error, uploads that have begun need their ticket: their
      * pages wait for it. */
     if (rc == -EIO ||
         cuda_card_ticket(e->card, (uint32_t)(next % CUDA_TICKETS)) < 0) {

@@ -1,4 +1,4 @@
-/* Engine "cuda": shared by its files, and functions for tests. */
+/* Engine "cuda", for its files; and functions for tests. */
 #ifndef WORKERS_ENGINE_CUDA_ENGINE_H
 #define WORKERS_ENGINE_CUDA_ENGINE_H
 
@@ -16,7 +16,7 @@ struct cuda_use {
     uint32_t needed; /* rows that the step reads and does not write */
     uint32_t from;   /* rows [from, to) that it writes */
     uint32_t to;
-    bool stores; /* write them to the host block as well */
+    bool stores; /* also write them to the host block */
 };
 
 /* Segments of a step that are computed together: as many as fit. */
@@ -49,7 +49,7 @@ struct cuda_engine {
     pthread_mutex_t lock;               /* guards from here ... */
     struct page_cache *pages;
     uint64_t ticket;      /* last one issued */
-    uint64_t ticket_over; /* this one and all before are complete */
+    uint64_t ticket_over; /* all tickets up to this one are complete */
     bool lost;            /* ... to here: the card is lost */
     struct shared_card shared;
 };
@@ -65,7 +65,7 @@ static inline bool cuda_decodes(const struct engine_segment *s)
     return s->decode && s->n_tokens == 1;
 }
 
-/* Blocks of a segment, including those it writes. */
+/* Returns the blocks of a segment, including those it writes. */
 static inline uint32_t cuda_blocks_of(const struct cuda_engine *e,
                                       const struct engine_segment *s)
 {
@@ -74,7 +74,7 @@ static inline uint32_t cuda_blocks_of(const struct cuda_engine *e,
     return (s->position + s->n_tokens + bt - 1) / bt;
 }
 
-/* Splits of a segment's decode attention; 0 for a prompt. */
+/* Returns the splits of a segment's decode attention; 0 for a prompt. */
 static inline uint32_t cuda_splits_of(const struct engine_segment *s)
 {
     return cuda_decodes(s) ? s->position / CUDA_SPLIT_KEYS + 1 : 0;
@@ -102,7 +102,7 @@ int cuda_poll_tickets(struct cuda_engine *e, bool wait);
 
 /* --- share.c --- */
 
-/* Most pages that may be lent, or read into, at once. */
+/* Returns the most pages that may be lent, or read into, at once. */
 uint32_t cuda_lent_max(const struct cuda_engine *e);
 /* Sets up e->shared for the card and its pages. */
 void cuda_share_init(struct cuda_engine *e);
@@ -110,8 +110,8 @@ void cuda_share_fini(struct cuda_engine *e);
 /* engine_ops.card of this engine. */
 const struct shared_card *cuda_shared(const struct engine *base);
 
-/* Writes back all rows that are on the card only, for tests and code that
- * needs the rows of decoded tokens. No step may run. Returns 0 or -ENODEV. */
+/* Writes back all rows that only the card has, for tests and code that needs
+ * the rows of decoded tokens. No step may run. Returns 0 or -ENODEV. */
 int engine_cuda_flush(struct engine *base);
 
 #endif

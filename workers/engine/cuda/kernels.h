@@ -1,4 +1,4 @@
-/* The kernels, as functions that put them into a stream. C++, used by the card
+/* The kernels: each function puts one into a stream. C++, used by the card
  * (card*.cu) and by the tests. Each has a plain reference in
  * tests/gpu/kernels_ref.h, which states the tolerance too.
  *
@@ -7,15 +7,14 @@
  *
  * BATCH INVARIANCE: a row of every result is a function of its own row of the
  * arguments, and of the KV that its request has, with one order of operations
- * that depends on absolute positions only.
- */
+ * that depends on absolute positions only. */
 #ifndef WORKERS_ENGINE_CUDA_KERNELS_H
 #define WORKERS_ENGINE_CUDA_KERNELS_H
 
 #include "workers/engine/cuda/cuda_engine.h"
 #include "workers/engine/cuda/device.cuh"
 
-/* Rows that are padding have this in place of their page. */
+/* Rows of padding have this number as their page. */
 #define NO_PAGE UINT32_MAX
 
 /* Keys that one block of the decode attention reads. */
@@ -34,7 +33,7 @@ struct kv_view {
 struct row_view {
     const uint32_t *tokens;
     const uint32_t *positions;
-    const uint32_t *pages; /* of the row's own token; NO_PAGE: padding */
+    const uint32_t *pages; /* of the row's own token; NO_PAGE = padding */
     uint32_t rows;
 };
 

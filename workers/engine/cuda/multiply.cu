@@ -8,13 +8,13 @@
 #include "workers/engine/cuda/multiply.h"
 
 #define CANDIDATES 16
-#define PROBE_ROWS 7 /* different ones in a probe */
+#define PROBE_ROWS 7 /* different rows in a probe */
 
 /* The implementation of one matrix's product for one kind of rows. */
 struct plan {
     struct multiply_size size;
     bool adds;
-    bool own; /* multiply_tile.cu instead of cuBLASLt */
+    bool own; /* multiply_tile.cu, not cuBLASLt */
     cublasLtMatmulDesc_t desc;
     cublasLtMatmulAlgo_t algo;
 };
@@ -209,9 +209,8 @@ static bool one_pass(const struct lt *lt, const cublasLtMatmulAlgo_t *algo)
     return split <= 1 && reduction == CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 
-/* Whether the library accepts the algorithm for every number of rows that a
- * step may have: it was suggested for one, and a step cannot handle a
- * refusal. */
+/* Whether the library accepts the algorithm for all numbers of rows in a step:
+ * it was suggested for one of them, and a step cannot handle a refusal. */
 static bool takes_all_rows(struct multiply *m, const struct plan *p,
                            uint32_t unit, uint32_t most)
 {
@@ -233,7 +232,7 @@ static bool takes_all_rows(struct multiply *m, const struct plan *p,
     return takes;
 }
 
-/* The library's best suggestions for `rows` rows that do not split sums. */
+/* Writes the library's best suggestions for `rows` rows, sums unsplit. */
 static int candidates(struct multiply *m, const struct plan *p, uint32_t rows,
                       cublasLtMatmulHeuristicResult_t *found)
 {

@@ -40,13 +40,13 @@ struct multiply *multiply_new(cudaStream_t s, const struct multiply_size *sizes,
                               float *y);
 void multiply_free(struct multiply *m);
 
-/* The implementation of the products, and why suggestions of cuBLASLt were
- * rejected; valid until freed. */
+/* Returns the implementation of the products, and why suggestions of cuBLASLt
+ * were rejected; valid until freed. */
 const char *multiply_name(const struct multiply *m);
 
-/* y = x w^T, or y += x w^T for MULTIPLY_O and MULTIPLY_DOWN, whose y is float
- * and not bf16. rows is a multiple of CUDA_PREFILL_ROWS or CUDA_DECODE_ROWS.
- * Returns 0, or -EIO. */
+/* Computes y = x w^T, or y += x w^T for MULTIPLY_O and MULTIPLY_DOWN, whose y
+ * is float, not bf16. rows is a multiple of CUDA_PREFILL_ROWS or
+ * CUDA_DECODE_ROWS. Returns 0, or -EIO. */
 int multiply_run(struct multiply *m, cudaStream_t s, enum multiply_kind kind,
                  enum multiply_matrix matrix, uint32_t rows, const bf16 *x,
                  const bf16 *w, void *y);

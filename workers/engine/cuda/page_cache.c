@@ -41,7 +41,7 @@ static uint32_t index_of(const struct page_cache *c, const struct page *p)
     return (uint32_t)(p - c->pages);
 }
 
-/* The slot with the block, or the free slot where it would go. */
+/* Returns the slot of the block, or the free slot for it. */
 static uint32_t map_seek(const struct page_cache *c, const void *block)
 {
     uint32_t s = slot_of(c, block);

@@ -1,6 +1,6 @@
-/* Bookkeeping of a write-back cache: which host blocks have a page on the
- * card, and which of their rows are there. Pure: it copies nothing;
- * page_cache_take() tells its caller which rows to write back first.
+/* Bookkeeping of a write-back cache: which host blocks have a page on the card,
+ * and which of their rows it holds. Pure: it copies nothing; page_cache_take()
+ * returns the rows to write back first.
  *
  *   rows of a block:   0 ........ rows(layer) ........ block_tokens
  *                      on the card   not on the card
@@ -10,8 +10,7 @@
  * the map exactly if it has a block; dirty rows are on the card in every
  * layer.
  *
- * Used under one lock.
- */
+ * Used under one lock. */
 #ifndef WORKERS_ENGINE_CUDA_PAGE_CACHE_H
 #define WORKERS_ENGINE_CUDA_PAGE_CACHE_H
 
@@ -44,18 +43,18 @@ struct page_cache_counts {
 /* NULL is a no-op. */
 void page_cache_free(struct page_cache *c);
 
-/* The page of `block`, or PAGE_NONE. O(1). */
+/* Returns the page of `block`, or PAGE_NONE. O(1). */
 uint32_t page_cache_find(const struct page_cache *c, const void *block);
 
-/* Returns the page of `block`; else a free page, or the least recently used
- * one that is not pinned and whose uploads are complete (ticket <= over). A new
+/* Returns the page of `block`; else a free page, or the least recently used one
+ * that is not pinned and whose uploads are complete (ticket <= over). A new
  * page has no rows yet; if dirty->block is set, write those rows back before
- * writing to the page. Returns PAGE_NONE if there is none; with `clean`, evicts
+ * writing to the page. Returns PAGE_NONE if none is left; with `clean`, evicts
  * no dirty page. */
 uint32_t page_cache_take(struct page_cache *c, void *block, uint64_t over,
                          bool clean, struct page_dirty *dirty);
 
-/* A pinned page stays. Pins do not count: one unpin undoes all. Unpinning
+/* Keep a page, or end that. Pins do not count: one unpin undoes all. Unpinning
  * frees a page that was forgotten meanwhile. */
 void page_cache_pin(struct page_cache *c, uint32_t page);
 void page_cache_unpin(struct page_cache *c, uint32_t page);
@@ -64,7 +63,7 @@ bool page_cache_pinned(const struct page_cache *c, uint32_t page);
 
 /* Lends the page of `block` to a reader of all of it: the page keeps its rows
  * until page_cache_give_back(), once per call. Returns PAGE_NONE if rows are
- * missing or dirty, an upload after ticket `over` is pending, or it was
+ * missing or dirty, an upload after ticket `over` is pending, or the page was
  * forgotten. */
 uint32_t page_cache_lend(struct page_cache *c, const void *block,
                          uint64_t over);
@@ -73,7 +72,7 @@ void page_cache_hold(struct page_cache *c, uint32_t page);
 void page_cache_give_back(struct page_cache *c, uint32_t page);
 
 /* Frees the page of a block whose contents change, dirty or not. Returns
- * whether it had one. */
+ * whether the block had a page. */
 bool page_cache_forget(struct page_cache *c, const void *block);
 
 /* Returns how many leading rows of a layer are on the card. */
@@ -91,8 +90,7 @@ void page_cache_set_dirty(struct page_cache *c, uint32_t page, uint32_t slot);
 /* Marks rows from `slot` on as not on the card, in every layer. */
 void page_cache_cut(struct page_cache *c, uint32_t page, uint32_t slot);
 
-/* The last ticket that copies to the page, even if the page was evicted
- * since. */
+/* Returns the last ticket that copies to the page, even if evicted since. */
 uint64_t page_cache_ticket(const struct page_cache *c, uint32_t page);
 /* Notes that a copy to the page is pending until this ticket completes. */
 void page_cache_set_ticket(struct page_cache *c, uint32_t page,

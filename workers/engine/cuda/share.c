@@ -4,8 +4,8 @@
 
 #include "workers/engine/cuda/engine.h"
 
-/* At most 1/LENT_SHARE of the pages are lent or read into, so that a step
- * finds room. */
+/* At most 1/LENT_SHARE of the pages are lent or read into, so that steps find
+ * room. */
 #define LENT_SHARE 16
 
 static struct cuda_engine *engine_of(const struct shared_card *c)
@@ -67,7 +67,7 @@ static void share_give_back(const struct shared_card *c, const void *block)
 
 /* A part of a host block. */
 struct part {
-    unsigned char *block; /* NULL = in no block the engine knows */
+    unsigned char *block; /* NULL = in no block that the engine knows */
     uint64_t offset;
 };
 
@@ -96,8 +96,8 @@ static uint32_t hold_page(struct cuda_engine *e, void *block)
     if (e->lost || cuda_poll_tickets(e, false) < 0 || !may_lend(e))
         return PAGE_NONE;
     page = page_cache_take(e->pages, block, e->ticket_over, true, &dirty);
-    /* A pinned page is in a step, which uploads itself; an older upload may
-     * still be pending. */
+    /* A pinned page belongs to a step, which uploads itself; an older upload
+     * may still be pending. */
     if (page == PAGE_NONE || page_cache_pinned(e->pages, page) ||
         page_cache_ticket(e->pages, page) > e->ticket_over)
         return PAGE_NONE;

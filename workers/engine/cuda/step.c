@@ -5,14 +5,13 @@
  * puts into the card's streams, without waiting,
  *
  *   compute  norm, Q K V, K and V into the pages
- *   load     rows of the prefix that are not on the card, once the caller says
- *            that they are in the host blocks
+ *   load     rows of the prefix that are not on the card, once the host blocks
+ *            have them
  *   store    rows of prompts to their host blocks
  *   compute  attention behind the load, and the rest of the layer
  *
  * and waits once, at the end; meanwhile it calls layer_done for stored
- * layers.
- */
+ * layers. */
 #include <string.h>
 
 #include "workers/engine/cuda/engine.h"
@@ -69,7 +68,7 @@ static int use_block(struct cuda_engine *e, const struct engine_segment *s,
     return 0;
 }
 
-/* Gives back the uses of the group from number `from` on. */
+/* Gives up the uses of the group from number `from` on. */
 static void unuse(struct cuda_engine *e, uint32_t from)
 {
     struct cuda_group *g = &e->group;
@@ -79,7 +78,7 @@ static void unuse(struct cuda_engine *e, uint32_t from)
 }
 
 /* Takes all pages of a segment, or none. On failure, a page shared with an
- * earlier segment may keep larger `needed` rows, which does no harm. */
+ * earlier segment may keep larger `needed` rows, which is harmless. */
 static int use_segment(struct cuda_engine *e, const struct engine_segment *s)
 {
     uint32_t before = e->group.n_uses;
@@ -143,8 +142,8 @@ static bool in_one_host(const struct cuda_engine *e, const void *a,
     return false;
 }
 
-/* Whether `next` can join the copy `p`. With copies of 1 MiB each, the gaps
- * between them would take a tenth of the time. */
+/* Whether `next` can join the copy `p`: gaps between copies of 1 MiB would take
+ * a tenth of the time. */
 static bool follows(const struct cuda_engine *e, const struct cuda_piece *p,
                     const struct cuda_piece *next)
 {
@@ -233,7 +232,7 @@ static int run_layer(struct step *t, uint32_t layer)
                                 layer)) < 0 ||
         (rc = copy_uses(t, layer, true)) < 0)
         return rc;
-    /* Without uploads of its own, do not wait for those of others. */
+    /* Does not wait for others' uploads if it has none of its own. */
     if (rc > 0 && (rc = cuda_card_loaded(card, layer)) < 0)
         return rc;
     if ((rc = cuda_card_attend(card, layer)) < 0)

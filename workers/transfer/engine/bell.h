@@ -6,15 +6,15 @@
 struct bell;
 struct event_base;
 
-/* Make a bell: heard(arg) is called on the thread of `base` (borrowed). Returns
- * it owned, or NULL. */
+/* Makes a bell: heard(arg) is called on the thread of `base` (borrowed).
+ * Returns it owned, or NULL. */
 [[nodiscard]] struct bell *bell_new(struct event_base *base,
                                     void (*heard)(void *arg), void *arg);
 
 /* Returns its eventfd, for code that rings by writing to it. */
 int bell_fd(const struct bell *b);
 
-/* Free it; no thread may ring it any more. NULL is a no-op. */
+/* Frees it; no thread may ring it any more. NULL is a no-op. */
 void bell_free(struct bell *b);
 
 /* Ring it. On any thread. */

@@ -89,28 +89,28 @@ struct op_set {
     struct op_list finished;
 };
 
-/* Initialize all but the three functions. The bell calls heard(arg). Returns 0,
- * or -ENOMEM; op_set_fini() must be called even then. */
+/* Initializes all but the three functions. The bell calls heard(arg). Returns
+ * 0, or -ENOMEM; op_set_fini() must be called even then. */
 [[nodiscard]] int op_set_init(struct op_set *s, struct event_base *base,
                               void (*heard)(void *arg), void *arg);
 
-/* Free its paths, ops and bell. All threads must have ended. */
+/* Frees its paths, ops and bell. All threads must have ended. */
 void op_set_fini(struct op_set *s);
 
-/* Call back for ops and paths that ended, and free paths that were closed. */
+/* Calls back for ops and paths that ended, and frees paths that were closed. */
 void op_set_heard(struct op_set *s);
 
-/* Initialize the path `p`, all zeroes, and add it to the set. `turns` is
+/* Initializes the path `p`, all zeroes, and adds it to the set. `turns` is
  * borrowed. */
 void op_path_init(struct op_path *p, struct op_set *s,
                   const struct transport *transport, struct op_list *turns,
                   const struct transport_path_ops *ops, void *arg);
 
-/* Free the path and its ops, of which no part may be in flight. With the lock.
- */
+/* Frees the path and its ops, of which no part may be in flight. With the
+ * lock. */
 void op_path_free(struct op_path *p);
 
-/* Fail the path: all of its ops end with rc. With the lock. */
+/* Fails the path: all of its ops end with rc. With the lock. */
 void op_path_fail(struct op_path *p, int rc);
 
 /* The functions of transport_ops. */
@@ -120,10 +120,10 @@ void op_path_cancel(struct transport_path *p, uint64_t op_id);
 uint64_t op_path_moved_bytes(const struct transport_path *p);
 void op_path_close(struct transport_path *p);
 
-/* Take the next part into *part. Returns false if none waits. With the lock. */
+/* Takes the next part to *part. Returns false if none waits. With the lock. */
 bool op_next(struct op_list *turns, struct op_part *part);
 
-/* Note that a part of `op` is no longer in flight. With the lock. */
+/* Notes that a part of `op` is no longer in flight. With the lock. */
 void op_part_over(struct op *op, int rc);
 
 #endif

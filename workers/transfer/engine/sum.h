@@ -13,18 +13,18 @@ struct sum_run;
 /* Returns the XXH3-64 of data[n]. */
 uint64_t sum_of(const void *data, size_t n);
 
-/* Make a run. Returns it owned, or NULL: out of memory. */
+/* Makes a run. Returns it owned, or NULL: out of memory. */
 [[nodiscard]] struct sum_run *sum_run_new(void);
 
-/* Free it. NULL is a no-op. */
+/* Frees it. NULL is a no-op. */
 void sum_run_free(struct sum_run *run);
 
-/* Begin anew with pieces of piece_bytes. `sums` has the sum of each, borrowed
+/* Begins anew with pieces of piece_bytes. `sums` has the sum of each, borrowed
  * until the last piece came; NULL = no check. */
 void sum_run_begin(struct sum_run *run, const uint64_t *sums,
                    uint64_t piece_bytes);
 
-/* Add the next n bytes. */
+/* Adds the next n bytes. */
 void sum_run_add(struct sum_run *run, const void *data, size_t n);
 
 /* Returns whether all complete pieces matched their sums. */

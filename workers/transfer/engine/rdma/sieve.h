@@ -16,27 +16,27 @@
 
 struct sieve;
 
-/* Make a table of n places, at least 1. Returns 0 and *out, owned; -EINVAL, or
+/* Makes a table of n places, at least 1. Returns 0 and *out, owned; -EINVAL, or
  * -ENOMEM. */
 [[nodiscard]] int sieve_new(uint32_t n, struct sieve **out);
 
-/* Free it. NULL is a no-op. */
+/* Frees it. NULL is a no-op. */
 void sieve_free(struct sieve *s);
 
-/* Give `owner`, borrowed and not NULL, a free place as the newest. Returns the
+/* Gives `owner`, borrowed and not NULL, a free place as the newest. Returns the
  * place, or SIEVE_NONE: all are taken, make room first. O(1). */
 uint32_t sieve_add(struct sieve *s, void *owner);
 
-/* Free the place. O(1). */
+/* Frees the place. O(1). */
 void sieve_remove(struct sieve *s, uint32_t place);
 
-/* Note that the place was used. O(1). */
+/* Notes that the place was used. O(1). */
 void sieve_touch(struct sieve *s, uint32_t place);
 
-/* Pin or unpin the place. O(1). */
+/* Pins or unpins the place. O(1). */
 void sieve_pin(struct sieve *s, uint32_t place, bool pinned);
 
-/* Move the hand to the place to remove next. Returns it, or SIEVE_NONE: no
+/* Moves the hand to the place to remove next. Returns it, or SIEVE_NONE: no
  * place is taken and unpinned. O(places), O(1) on average. */
 uint32_t sieve_victim(struct sieve *s);
 

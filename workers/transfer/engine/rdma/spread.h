@@ -58,22 +58,22 @@ enum spread_rail_state { SPREAD_AWAY, SPREAD_TRYING, SPREAD_UP };
 
 struct spread;
 
-/* Make a spread over n_rails rails (1 to SPREAD_RAILS_MAX), all AWAY and due at
- * once, with class 0 and equal rates. Returns 0 and *out, owned; -EINVAL, or
+/* Makes a spread over n_rails rails (1 to SPREAD_RAILS_MAX), all AWAY and due
+ * at once, with class 0 and equal rates. Returns 0 and *out, owned; -EINVAL, or
  * -ENOMEM. */
 [[nodiscard]] int spread_new(const struct spread_config *config,
                              uint32_t n_rails, struct spread **out);
 
-/* Free it. NULL is a no-op. */
+/* Frees it. NULL is a no-op. */
 void spread_free(struct spread *s);
 
-/* Set a rail's rate (above 0), which holds until it is measured, and its class;
- * 0 = preferred. */
+/* Sets a rail's rate (above 0), which holds until it is measured, and its
+ * class; 0 = preferred. */
 void spread_rail_set(struct spread *s, uint32_t rail, double bytes_per_s,
                      uint32_t rail_class);
 
 /*
- * Add an op with slices[n], which are copied. If `held`, it waits for
+ * Adds an op with slices[n], which are copied. If `held`, it waits for
  * spread_allow(). Returns 0, -EINVAL (an empty slice, or none), -ENOBUFS
  * (ops_max), -EMSGSIZE (slices_max), -EEXIST (the id is in use), or -ENOMEM.
  * O(ops + n).
@@ -82,30 +82,30 @@ void spread_rail_set(struct spread *s, uint32_t rail, double bytes_per_s,
                              bool held, const struct transport_slice *slices,
                              uint32_t n, int64_t now_us);
 
-/* Let held ops under `grant` begin. O(ops). */
+/* Lets held ops under `grant` begin. O(ops). */
 void spread_allow(struct spread *s, uint64_t grant);
 
-/* End ops under `grant` with rc as soon as they can. O(ops). */
+/* Ends ops under `grant` with rc as soon as they can. O(ops). */
 void spread_deny(struct spread *s, uint64_t grant, int rc);
 
 /* Returns whether an op under `grant` has not ended. O(ops). */
 bool spread_uses(const struct spread *s, uint64_t grant);
 
-/* End the op with -ECANCELED as soon as it can. O(ops). */
+/* Ends the op with -ECANCELED as soon as it can. O(ops). */
 void spread_cancel(struct spread *s, uint64_t op_id);
 
-/* End all ops with rc as soon as they can. */
+/* Ends all ops with rc as soon as they can. */
 void spread_fail(struct spread *s, int rc);
 
 /* Returns the next slice to post, which is under way from now on, or NULL:
  * nothing is left, or no rail has room. O(rails). */
 struct spread_slice *spread_next(struct spread *s, int64_t now_us);
 
-/* Note that a slice was moved. */
+/* Notes that a slice was moved. */
 void spread_moved(struct spread *s, struct spread_slice *slice, int64_t now_us);
 
-/* Note that a slice was lost: not moved, or not surely, and no longer moving on
- * this side. It is sent again unless its op is ending. */
+/* Notes that a slice was lost: not moved, or not surely, and no longer moving
+ * on this side. It is sent again unless its op is ending. */
 void spread_lost(struct spread *s, struct spread_slice *slice);
 
 /* Returns the slice under way in slot `index`, or NULL. */
@@ -115,18 +115,18 @@ struct spread_slice *spread_slice_at(struct spread *s, uint32_t index);
  * while nothing is to be sent, unless `wanted`. O(rails). */
 uint32_t spread_try(struct spread *s, bool wanted, int64_t now_us);
 
-/* Note that the rail can be used. */
+/* Notes that the rail can be used. */
 void spread_rail_up(struct spread *s, uint32_t rail, int64_t now_us);
 
-/* Note that the rail failed: it pauses. Its slices under way come back one by
+/* Notes that the rail failed: it pauses. Its slices under way come back one by
  * one. */
 void spread_rail_failed(struct spread *s, uint32_t rail, int64_t now_us);
 
-/* Let the rail be tried from at_us on, as if it had not failed. A no-op if it
+/* Lets the rail be tried from at_us on, as if it had not failed. A no-op if it
  * is UP or TRYING. */
 void spread_rail_renew(struct spread *s, uint32_t rail, int64_t at_us);
 
-/* Note that a rail that is UP gave its end point away: it is AWAY, and may be
+/* Notes that a rail that is UP gave its end point away: it is AWAY, and may be
  * tried at once. */
 void spread_rail_drop(struct spread *s, uint32_t rail);
 
@@ -138,7 +138,7 @@ uint32_t spread_rail_busy(const struct spread *s, uint32_t rail);
 /* Returns the estimated rate of the rail, in bytes per second. */
 double spread_rail_rate(const struct spread *s, uint32_t rail);
 
-/* Take an op that has ended: *op_id and *rc. Returns false if there is none. */
+/* Takes an ended op: *op_id and *rc. Returns false if there is none. */
 [[nodiscard]] bool spread_ended(struct spread *s, uint64_t *op_id, int *rc);
 
 /* Returns whether it has no op, not even an ended one. */

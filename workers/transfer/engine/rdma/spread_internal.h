@@ -63,15 +63,15 @@ bool spread_has_unsent(const struct spread *s);
 /* Returns the rail for the next slice, or SPREAD_NONE: it must wait. */
 uint32_t spread_pick(const struct spread *s);
 
-/* Count the slice as under way on slice->rail. */
+/* Counts the slice as under way on slice->rail. */
 void spread_rail_begin(struct spread *s, struct spread_slice *slice,
                        int64_t now_us);
 
-/* Count it as moved, or if now_us is INT64_MIN as lost. */
+/* Counts it as moved, or if now_us is INT64_MIN as lost. */
 void spread_rail_end(struct spread *s, struct spread_slice *slice,
                      int64_t now_us);
 
-/* Stop measuring rates: rails run out of slices. */
+/* Stops measuring rates: rails run out of slices. */
 void spread_unmeasured(struct spread *s);
 
 #endif

@@ -115,32 +115,32 @@ struct shm {
 
 /* --- copy.c --- */
 
-/* Start the threads. Returns 0, or -ENOMEM. */
+/* Starts the threads. Returns 0, or -ENOMEM. */
 [[nodiscard]] int shm_copy_start(struct shm *s);
 
-/* Stop the threads. */
+/* Stops the threads. */
 void shm_copy_stop(struct shm *s);
 
 /* --- door.c: the socket --- */
 
-/* Open the door: listen. Returns 0, or a negative errno. */
+/* Opens the door: listen. Returns 0, or a negative errno. */
 [[nodiscard]] int shm_door_open(struct shm *s);
 
-/* Close the door, and connections that have sent no token. */
+/* Closes the door, and connections that have sent no token. */
 void shm_door_close(struct shm *s);
 
-/* Connect to the peer's door `name` and send the token. Returns the socket,
+/* Connects to the peer's door `name` and sends the token. Returns the socket,
  * owned, or a negative errno. */
 [[nodiscard]] int shm_door_knock(const uint8_t *name, const uint8_t *token);
 
-/* Receive the files and map them as regions[TRANSPORT_REGIONS_MAX], with the
+/* Receives the files and maps them as regions[TRANSPORT_REGIONS_MAX], with the
  * peer's GPU pages as the last one if `card` (NULL = none) can open them.
  * Returns the number of regions, or a negative errno: -EAGAIN: nothing came
  * yet; -EACCES: refused. */
 [[nodiscard]] int shm_door_take(int fd, const struct shared_card *card,
                                 struct shm_region *regions);
 
-/* Unmap the n regions. */
+/* Unmaps the n regions. */
 void shm_door_leave(struct shm_region *regions, uint32_t n);
 
 /* --- path.c --- */

@@ -12,7 +12,7 @@
 
 struct event_base;
 
-/* Make the transport; `base` is borrowed. Returns it owned (free it with
+/* Makes the transport; `base` is borrowed. Returns it owned (free it with
  * ops->free), or NULL. */
 [[nodiscard]] struct transport *shm_transport_new(struct event_base *base);
 

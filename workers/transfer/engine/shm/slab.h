@@ -4,12 +4,12 @@
 
 #include <stddef.h>
 
-/* Allocate memory backed by a memfd, with all pages present. No other process
+/* Allocates memory backed by a memfd, with all pages present. No other process
  * can map it for writing or change its length. Returns it, aligned to a page,
  * and the file in *fd; free both with shm_slab_free(). NULL on failure. */
 [[nodiscard]] void *shm_slab_new(size_t bytes, int *fd);
 
-/* Free the memory and close `fd`. NULL is a no-op. */
+/* Frees the memory and closes `fd`. NULL is a no-op. */
 void shm_slab_free(void *memory, size_t bytes, int fd);
 
 #endif

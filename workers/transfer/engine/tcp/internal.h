@@ -190,7 +190,7 @@ struct tcp_stream {
     struct tcp_part *out_part; /* part whose request is going out, or NULL */
 };
 
-/* Let every thread look at its streams. On any thread. */
+/* Lets every thread look at its streams. On any thread. */
 void tcp_io_wake(struct tcp *t);
 
 /* Sends the outgoing head and bytes. Returns 1: all is sent; 0: the socket
@@ -216,10 +216,10 @@ struct tcp_offer *tcp_offer_bind(struct tcp *t, const uint8_t *token);
 uint8_t *tcp_offer_use(struct tcp_offer *o, const struct tcp_request *r,
                        struct tcp_grant **grant, int *rc);
 
-/* End a use of the grant. */
+/* Ends a use of the grant. */
 void tcp_grant_unuse(struct tcp_grant *g);
 
-/* End the grant: refuse new uses. */
+/* Ends the grant: refuse new uses. */
 void tcp_grant_end(struct tcp_grant *g);
 
 /* Returns the grant `id` if it has not ended, or NULL. */
@@ -232,24 +232,24 @@ extern const struct tcp_role tcp_answers; /* of an offer */
 
 /* --- io.c --- */
 
-/* Start the threads. Returns 0, or -ENOMEM. */
+/* Starts the threads. Returns 0, or -ENOMEM. */
 [[nodiscard]] int tcp_io_start(struct tcp *t);
 
-/* Close all streams and stop the threads. */
+/* Closes all streams and stops the threads. */
 void tcp_io_stop(struct tcp *t);
 
-/* Give the connected socket `fd` to a thread, which owns it: as a stream of
+/* Gives the connected socket `fd` to a thread, which owns it: as a stream of
  * `path`, which has counted it as a user, or if NULL of the offer whose token
  * it sends. Returns 0, or -ENOMEM, and fd is closed. */
 [[nodiscard]] int tcp_io_add(struct tcp *t, int fd, struct tcp_path *path);
 
 /* --- dial.c --- */
 
-/* Connect a stream of `p`, as p->dials[i]. Returns 0, or a negative errno. */
+/* Connects a stream of `p`, as p->dials[i]. Returns 0, or a negative errno. */
 [[nodiscard]] int tcp_dial(struct tcp_path *p, const char *host, uint16_t port,
                            uint32_t i);
 
-/* Stop connecting. NULL is a no-op. */
+/* Stops connecting. NULL is a no-op. */
 void tcp_dial_free(struct tcp_dial *d);
 
 /* --- open.c: paths --- */

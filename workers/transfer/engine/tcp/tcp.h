@@ -30,12 +30,12 @@ struct tcp_config {
     uint32_t streams; /* to each peer, and threads: 1 to TCP_STREAMS_MAX */
 };
 
-/* Make the transport and start its threads. Returns it owned (free it with
+/* Makes the transport and starts its threads. Returns it owned (free it with
  * ops->free), or NULL. */
 [[nodiscard]] struct transport *
 tcp_transport_new(const struct tcp_config *config);
 
-/* Take over `fd`, a data connection that was sent WELCOME. If
+/* Takes over `fd`, a data connection that was sent WELCOME. If
  * HANDSHAKE_STRANGERS_MAX others have sent no token yet, closes one of them to
  * make room (strangers_surplus()). */
 void tcp_transport_take(struct transport *t, int fd);
