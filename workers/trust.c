@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/listener.h"
 
-/* The host of a conductor on another machine; NULL = none. */
+/* Returns the host of a conductor on another machine; NULL = none. */
 static const char *far_conductor(const struct worker_options *o)
 {
     for (uint32_t i = 0; i < o->n_conductors; i++)

@@ -169,7 +169,7 @@ const char *engine_device(const struct engine *e);
  * engine_free(). */
 const char *engine_error(const struct engine *e);
 
-/* Whether the times of this engine are made up (from a cost model). */
+/* Returns whether the times of this engine are made up (from a cost model). */
 bool engine_simulates(const struct engine *e);
 
 /* Returns the layout of the KV blocks; valid until engine_free(). */

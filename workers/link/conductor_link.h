@@ -52,7 +52,7 @@ conductor_link_new(const struct conductor_link_config *config,
 /* Closes and frees, without a callback. NULL is a no-op. */
 void conductor_link_free(struct conductor_link *l);
 
-/* Whether the kernel has taken all output. */
+/* Returns whether the kernel has taken all output. */
 bool conductor_link_sent(const struct conductor_link *l);
 
 /* Sets the role (enum proto_role) for the next HELLO. */

@@ -90,7 +90,7 @@ void pipeline_forget(struct request *r);
  * false if nothing can be computed now. No turn may be running. */
 bool pipeline_form(struct pipeline *p, struct pipeline_turn **turn);
 
-/* Whether a turn is running: formed, and not yet pipeline_turned(). */
+/* Returns whether a turn is running: formed, and not yet pipeline_turned(). */
 bool pipeline_in_turn(const struct pipeline *p);
 
 /* Takes the result of the turn: rc of engine_step_stage(). */

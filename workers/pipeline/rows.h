@@ -34,8 +34,8 @@ static inline uint32_t chunk_end(const struct chunk_cut *cut, uint32_t t)
     return t + (room < left ? room : left);
 }
 
-/* Whether the chunk of token t is in the window that begins with the chunk of
- * token `done`. */
+/* Returns whether the chunk of token t is in the window that begins with the
+ * chunk of token `done`. */
 static inline bool chunk_in_window(const struct chunk_cut *cut, uint32_t t,
                                    uint32_t done)
 {
@@ -64,7 +64,7 @@ void rows_ring_fini(struct rows_ring *ring);
 /* Returns the row of token t; the rest of its chunk follows. */
 void *rows_ring_at(const struct rows_ring *ring, uint32_t t);
 
-/* Whether the chunk of token t may be written. */
+/* Returns whether the chunk of token t may be written. */
 static inline bool rows_ring_has_room(const struct rows_ring *ring, uint32_t t)
 {
     return chunk_in_window(ring->cut, t, ring->taken);

@@ -286,7 +286,7 @@ int worker_take_conductors(struct conductor *from, const uint8_t *payload,
  * FORGET_US. */
 void worker_conductors_tick(struct worker *w, int64_t now_us);
 
-/* Whether a conductor is up. */
+/* Returns whether a conductor is up. */
 bool worker_has_conductor(const struct worker *w);
 
 /* Sets the worker's role, as ordered by `from`. Other conductors are told once

@@ -238,7 +238,7 @@ struct request_spec {
  * tokens. Returns it owned, or NULL: out of memory. O(tokens). */
 [[nodiscard]] struct request *request_new(const struct request_spec *spec);
 
-/* Whether a request may change from state `from` to `to`. */
+/* Returns whether a request may change from state `from` to `to`. */
 bool request_may_go(enum request_state from, enum request_state to);
 
 /* Brings `r` into state `to`; request_may_go() must allow it. Only this

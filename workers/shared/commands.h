@@ -10,8 +10,8 @@
 #include "workers/shared/value.h"
 
 #define SHARED_WHY_MAX 200
-#define SHARED_LIST_MAX 4096 /* members read from one answer */
-#define SHARED_GONE_MAX 64   /* blocks evicted for one put, at most */
+#define SHARED_LIST_MAX 4096 /* most members read from one answer */
+#define SHARED_GONE_MAX 64   /* most blocks evicted for one put */
 
 /* One thread's access to the store. */
 struct shared_store {
@@ -41,11 +41,11 @@ struct shared_gone {
     uint32_t n;
 };
 
-/* Largest answer in bytes: one part of a block, or one piece of the list. */
+/* Returns the largest answer in bytes: a block's part, or a list's piece. */
 size_t shared_answer_bytes(const struct shared_shape *shape);
 
-/* Opens the line if it is closed. With `writes`, sets *id to the contents id,
- * which is never 0 and changes when the store was emptied; else to 0. */
+/* Opens the line if it is closed. Sets *id with `writes` to the contents id,
+ * never 0, which changes when the store was emptied; else to 0. */
 [[nodiscard]] int shared_check(struct shared_store *s, bool writes,
                                uint64_t *id);
 
@@ -63,9 +63,9 @@ size_t shared_answer_bytes(const struct shared_shape *shape);
                               uint32_t n, void *data);
 
 /* Puts a block, or renews it if it is there; evicts old blocks beyond
- * max_blocks. Also -ENOSPC: the store has no memory for it, and some of our old
- * blocks were evicted; -ESTALE: another worker evicted it meanwhile. A key of
- * another type under a name of ours is deleted. Always writes *gone. */
+ * max_blocks. Also -ENOSPC: the store has no memory for it, and some old blocks
+ * of ours were evicted; -ESTALE: another worker evicted the block meanwhile.
+ * Deletes a key of another type under one of our names. Always writes *gone. */
 [[nodiscard]] int shared_put(struct shared_store *s,
                              const struct shared_block *block,
                              struct shared_gone *gone);

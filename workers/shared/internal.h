@@ -31,7 +31,7 @@ int shared_take_all(struct shared_store *s, uint32_t n);
 void shared_now(const struct shared_store *s, int64_t less_s,
                 char out[SHARED_NUMBER_MAX]);
 
-/* Layers in one part of at most SHARED_PART_BYTES, at least 1. */
+/* Returns the layers in one part of at most SHARED_PART_BYTES, at least 1. */
 uint32_t shared_part_layers(const struct shared_store *s);
 
 /* Removes a block and its index entry, and takes the answers. */

@@ -28,7 +28,7 @@ struct note {
     uint64_t number; /* allocation number of the block; 0 = no note */
     bool has_chain;
     bool queued;
-    int64_t there_until_us; /* counts as stored until then */
+    int64_t there_until_us; /* counts as stored until this time */
     int64_t retry_us;       /* no put before */
     uint8_t chain[SHARED_CHAIN_BYTES];
 };
@@ -183,7 +183,7 @@ static void put_done(struct shared_job *j)
 {
     struct put *p = put_of(j);
     struct shared_keeper *k = p->keeper;
-    struct note *note = &k->notes[p->id]; /* the pin keeps its contents */
+    struct note *note = &k->notes[p->id]; /* its pin keeps the contents */
     int64_t now_us = clock_now_us();
     int64_t ttl_us = (int64_t)shared_tier_config(k->tier)->ttl_s * 1000000;
 
@@ -233,9 +233,9 @@ static int put_one(struct shared_keeper *k, uint32_t id)
     return 0;
 }
 
-/* Puts `id` and its ancestors that are not stored yet, ancestors first: a
- * block without them is of no use. Returns 0: all are stored or being put;
- * -EAGAIN: one failed less than RETRY_US ago; -EBUSY; -ENOMEM; -EIO. */
+/* Puts `id` and its ancestors not stored yet, ancestors first: a block without
+ * its ancestors is useless. Returns 0: all are stored or being put; -EAGAIN:
+ * one failed less than RETRY_US ago; -EBUSY; -ENOMEM; -EIO. */
 static int put_chain(struct shared_keeper *k, uint32_t id)
 {
     int64_t now_us = clock_now_us();
@@ -246,7 +246,7 @@ static int put_chain(struct shared_keeper *k, uint32_t id)
         const struct note *note = note_of(k, id);
 
         if (note->queued || is_there(note, now_us))
-            break; /* its ancestors are, too */
+            break; /* then so are its ancestors */
         if (now_us < note->retry_us)
             return -EAGAIN;
         k->chain[n++] = id;
@@ -277,8 +277,8 @@ static uint32_t walk_on(struct shared_keeper *k)
     return id;
 }
 
-/* Held blocks that are neither stored nor being put; too low by the put blocks
- * that left memory since the last tick. */
+/* Returns the held blocks that are neither stored nor being put; too low by the
+ * stored blocks that left memory since the last tick. */
 static uint32_t unput(const struct shared_keeper *k)
 {
     struct kv_store_stats s;

@@ -1,7 +1,7 @@
 /* Puts blocks of the KV store into the shared store, oldest first and parents
- * before children, until at most most_unput blocks are only in memory. Those
- * are the newest, so an evicted block has been put, unless eviction outruns the
- * shared store. */
+ * before children, until at most most_unput blocks, the newest, are only in
+ * memory. So an evicted block has been put, unless eviction outruns the shared
+ * store. */
 #ifndef WORKERS_SHARED_KEEPER_H
 #define WORKERS_SHARED_KEEPER_H
 
@@ -27,7 +27,7 @@ void shared_keeper_poke(struct shared_keeper *k);
  * memory; call it several times a second. O(blocks). */
 void shared_keeper_tick(struct shared_keeper *k);
 
-/* The store has new contents: forgets which blocks were put. */
+/* Handles new contents of the store: forgets which blocks were put. */
 void shared_keeper_forget(struct shared_keeper *k);
 
 #endif

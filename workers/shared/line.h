@@ -1,7 +1,6 @@
-/* A blocking connection to the shared store (hiredis without a loop). Each
- * wait, to connect, to send or for the next bytes, has the same time-out: a
- * stalled operation ends, a slow one may take long. Used by one thread at a
- * time. */
+/* A blocking connection to the shared store (hiredis without a loop). Each wait
+ * (to connect, to send, for the next bytes) has the same time-out: a stalled
+ * operation ends, a slow one may take long. Used by one thread at a time. */
 #ifndef WORKERS_SHARED_LINE_H
 #define WORKERS_SHARED_LINE_H
 
@@ -36,11 +35,11 @@ bool shared_line_is_open(const struct shared_line *l);
 /* Closes it; `why` (copied) is the reason. No-op if closed. */
 void shared_line_close(struct shared_line *l, const char *why);
 
-/* Closes it, and opens the next address first the next time, because this
- * server refuses. */
+/* Closes the line, because this server refuses, and opens it to the next
+ * address first next time. */
 void shared_line_leave(struct shared_line *l, const char *why);
 
-/* Why it was last closed, for logs; contains no password. */
+/* Returns why the line was last closed, for logs; contains no password. */
 const char *shared_line_why(const struct shared_line *l);
 
 /* Queues a command of argc words, copied; lens NULL = NUL-terminated.

@@ -8,7 +8,7 @@
 #include "workers/shared/internal.h"
 #include "workers/transfer/engine/sum.h"
 
-/* Blocks evicted when the store has no memory for one. */
+/* Blocks to evict when the store has no memory for a new one. */
 #define SHED_BLOCKS 2
 
 /* Arguments of the commands for one block. */
@@ -75,8 +75,8 @@ static int drop_oldest(struct putting *p, long long n, struct shared_gone *gone)
     return drop_listed(p, 2, gone);
 }
 
-/* Enters the block in the index, where it counts from now on, and evicts
- * expired blocks and the oldest beyond max_blocks. */
+/* Enters the block in the index, where it counts from then on, and evicts
+ * expired blocks and the oldest ones beyond max_blocks. */
 static int make_room(struct putting *p, struct shared_gone *gone)
 {
     char now[SHARED_NUMBER_MAX];
@@ -154,7 +154,7 @@ static void ask_part(struct putting *p, uint32_t from, uint32_t to)
     shared_line_send(p->s->line);
 }
 
-/* Waits for each part's answer: a store without memory is not sent the
+/* Waits for each part's answer, so that a store without memory does not get the
  * rest. */
 static int put_layers(struct putting *p)
 {
@@ -238,7 +238,7 @@ int shared_put(struct shared_store *s, const struct shared_block *block,
     int rc = put_once(&p, gone);
     if (rc != -EBADMSG)
         return rc;
-    /* The index has another type: delete it and try again. */
+    /* The index has another type: deletes it and tries again. */
     rc = unlink_one(&p, p.index);
     return rc ? rc : put_once(&p, gone);
 }

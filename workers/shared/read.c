@@ -95,9 +95,9 @@ int shared_read(struct shared_store *s, const struct shared_head *head,
         if (r.asked < r.to && r.rc == 0)
             ask_part(&r);
         else if (r.rc != 0)
-            r.to = r.asked; /* take only the parts already requested */
+            r.to = r.asked; /* takes only the parts already requested */
     }
-    /* A damaged block never repairs itself: remove it. */
+    /* A damaged block never repairs itself: removes it. */
     if (r.rc != -EBADMSG && r.rc != -ENOENT)
         return r.rc;
     int rc =

@@ -1,9 +1,9 @@
 /* Loads blocks of a prompt from the shared store.
  *
- * A session first reads the heads of the prompt's blocks behind those that the
- * worker has. A head is accepted if its chain is the prompt's: then all tokens
- * up to it are equal, including earlier blocks, which the store need not have.
- * A read checks each layer against the head's sums. */
+ * A session first reads the heads of the prompt's blocks behind the worker's
+ * own. A head is accepted if its chain is the prompt's: then all tokens up to
+ * it are equal, including earlier blocks, which the store need not have. A read
+ * checks each layer against the head's sums. */
 #include "workers/shared/source.h"
 
 #include <errno.h>
@@ -102,7 +102,7 @@ static void touch_found(const struct session *s)
     struct touch *t = calloc(1, sizeof(*t) + s->found * sizeof(t->blocks[0]));
 
     if (!t)
-        return; /* they expire sooner */
+        return; /* heads already read expire sooner */
     t->job.run = touch_run;
     t->job.done = touch_done;
     for (; t->n < s->found; t->n++)

@@ -27,7 +27,7 @@ struct way {
     bool up;
     int64_t next_us; /* time of the next check */
     int64_t pause_us;
-    int64_t up_us; /* since when it is up */
+    int64_t up_us; /* since when the line is up */
     struct check check;
 };
 
@@ -46,7 +46,7 @@ struct shared_tier {
     void *arg;
     struct way ways[SHARED_WAYS];
     uint64_t id;     /* contents id; 0 = never up */
-    int64_t away_us; /* since when it is away */
+    int64_t away_us; /* since when the tier is away */
     bool leaving;
     struct listing listing;
     struct shared_tier_stats stats;
@@ -106,7 +106,7 @@ static void run(struct errand *e)
              j->rc == -ENOTCONN ? shared_line_why(s->line) : s->why);
 }
 
-/* A line was closed: plans the next try, and reports the tier away. */
+/* Handles a closed line: plans the next try, and reports the tier away. */
 static void lost(struct shared_tier *t, struct way *w, const char *why)
 {
     int64_t now_us = clock_now_us();

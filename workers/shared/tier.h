@@ -15,8 +15,8 @@ struct shared_tier;
 struct shared_tier_config {
     struct event_base *base;     /* borrowed */
     const struct redis_url *url; /* borrowed for the tier's life */
-    struct tls *tls;             /* authorities for TLS; borrowed likewise */
-    const char *shown;           /* the URL for logs; borrowed likewise */
+    struct tls *tls;             /* authorities for TLS; borrowed as well */
+    const char *shown;           /* the URL for logs; borrowed as well */
     struct shared_shape shape;
     uint64_t max_blocks; /* most blocks, all workers together */
     uint32_t ttl_s;
@@ -24,9 +24,9 @@ struct shared_tier_config {
 };
 
 struct shared_tier_ops {
-    /* The tier came up, went away, or has other contents. */
+    /* Called when the tier came up, went away, or has other contents. */
     void (*turned)(void *arg);
-    /* The store has, or may have, blocks[n]. */
+    /* Called when the store has, or may have, blocks[n]. */
     void (*stored)(void *arg, const struct shared_known *blocks, uint32_t n);
     /* The store no longer has keys[n]. */
     void (*gone)(void *arg, const uint64_t *keys, uint32_t n);
@@ -54,7 +54,7 @@ struct shared_job {
     int rc;      /* result of run(); -ENOTCONN = line closed, or not run */
     /* On the thread. */
     int (*run)(struct shared_job *job, struct shared_store *store);
-    /* On the loop's thread; the job is the caller's again. */
+    /* Called on the loop's thread; the job is the caller's again. */
     void (*done)(struct shared_job *job);
 };
 
@@ -88,7 +88,7 @@ uint64_t shared_tier_id(const struct shared_tier *t);
 const struct shared_tier_config *
 shared_tier_config(const struct shared_tier *t);
 
-/* Counters; callers add to them. */
+/* Returns the counters; callers add to them. */
 struct shared_tier_stats *shared_tier_stats(struct shared_tier *t);
 
 /* Report blocks that came or left to ops->stored() and ops->gone(). */

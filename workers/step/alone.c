@@ -50,7 +50,7 @@ static void on_failed(void *arg, struct request *r, const char *)
     forget(arg, r);
 }
 
-/* The missing ones are for requests that load or decode. */
+/* The callbacks left out are for requests that load or decode. */
 static const struct batch_ops batch_ops = {
     .started = on_started, .prefilled = on_prefilled, .failed = on_failed};
 
@@ -149,7 +149,7 @@ int step_alone_prefill(struct step_alone *s, const uint32_t *tokens,
         uint32_t n = batch_form(s->batch, clock_now_us(), &segments);
 
         if (n == 0) {
-            forget(s, r); /* the store has no room for it */
+            forget(s, r); /* the store has no room for the prompt */
             return -ENOSPC;
         }
         rc = step_alone_step(s, segments, n);

@@ -17,7 +17,7 @@ step_alone_new(struct engine *engine, uint32_t n_blocks, uint32_t max_batch);
 /* Frees it. NULL is a no-op. */
 void step_alone_free(struct step_alone *s);
 
-/* Prefill tokens[n_tokens], of which the first *cached_tokens come from the
+/* Prefills tokens[n_tokens], of which the first *cached_tokens come from the
  * store. *us is the time from a conductor's PREFILL to the first token. Returns
  * 0, or a negative errno. */
 [[nodiscard]] int step_alone_prefill(struct step_alone *s,

@@ -7,7 +7,7 @@
 #include "base/array.h"
 #include "workers/step/internal.h"
 
-/* Most loading prefills in a step beside max_prefills others. */
+/* Most loading prefills in a step, beside max_prefills other ones. */
 #define LOADING_SEGMENTS 8u
 
 uint32_t batch_max_segments(const struct batch_config *config)
@@ -118,8 +118,8 @@ static void add_segment(struct batch *b, struct request *r,
     b->n_segments++;
 }
 
-/* Makes ready requests decodes, up to max_batch. Returns how many decodes there
- * are. */
+/* Makes ready requests decodes, up to max_batch. Returns the number of
+ * decodes. */
 static uint32_t join_decodes(struct batch *b)
 {
     struct request *r;
@@ -208,7 +208,7 @@ static void start(struct batch *b, struct request *r, int64_t now_us)
 }
 
 /* Adds chunks of prefills, in the order of core/step. If a waiting prefill
- * cannot get its blocks, prefills that have theirs pass it. */
+ * cannot get its blocks, prefills that have blocks pass it. */
 static void add_chunks(struct batch *b, struct step *step, int64_t now_us)
 {
     bool only_taken = false;
@@ -284,7 +284,7 @@ static void advance_prefill(struct batch *b, struct request *r,
 {
     uint32_t block_tokens = b->config.layout->block_tokens;
 
-    /* After a gated step the position jumps over the blocks that came. */
+    /* After a gated step the position also passes the blocks that came. */
     request_advance(r, b->config.store, block_tokens);
     r->position = s->position + s->n_tokens;
     r->step.gated = false;

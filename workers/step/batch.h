@@ -26,32 +26,32 @@ struct batch_config {
     const struct engine_kv_layout *layout; /* borrowed */
     uint32_t step_tokens;                  /* tokens in one step, at most */
     uint32_t max_batch;                    /* decodes in one step, at most */
-    uint32_t max_prefills;                 /* under way at once; those that are
-                                              loading may come on top */
+    uint32_t max_prefills;                 /* most prefills under way, not
+                                              counting those that are loading */
     uint32_t max_queue;                    /* waiting prefills, at most */
 };
 
 /* Called from batch_form() and batch_complete(). started, chunk, stalled and
  * token must not remove any request. */
 struct batch_ops {
-    /* The prefill was taken from the queue; its blocks are allocated. */
+    /* Called when the prefill left the queue; its blocks are allocated. */
     void (*started)(void *arg, struct request *r);
     /* Returns how many tokens of `r`, which is loading, to compute in the step
      * being formed: at most `most`; 0 = `r` waits for its load. */
     uint32_t (*chunk)(void *arg, struct request *r, uint32_t most);
-    /* The step waited at r's gate for layers that did not come in time, and
-     * computed nothing. */
+    /* Called when the step computed nothing: it waited at r's gate for layers
+     * that did not come in time. */
     void (*stalled)(void *arg, struct request *r);
     /* The first token was computed (r->last_token). The request goes on as a
      * decode if decodes_here and max_tokens > 1; else the callee owns it. */
     void (*prefilled)(void *arg, struct request *r);
-    /* A decode has one more token: r->last_token is number r->n_output - 1. */
+    /* Called when a decode has one more token: r->last_token. */
     void (*token)(void *arg, struct request *r);
-    /* The last token was computed; the callee owns the request. */
+    /* Called when the last token was computed; the callee owns the request. */
     void (*finished)(void *arg, struct request *r);
-    /* The engine failed on the step; the callee owns the request. */
+    /* Called when the engine failed on the step; the callee owns it. */
     void (*failed)(void *arg, struct request *r, const char *why);
-    /* A request that was removed during the step can be freed; the callee
+    /* Called when a request removed during the step can be freed; the callee
      * owns it. */
     void (*removed)(void *arg, struct request *r);
 };
@@ -82,7 +82,7 @@ void batch_free(struct batch *b);
  * the most recently used. Returns 0, or -EBUSY: the queue is full. */
 [[nodiscard]] int batch_enqueue(struct batch *b, struct request *r);
 
-/* Adds a decode whose KV has arrived (REQUEST_RECEIVING); borrowed as by
+/* Adds a decode whose KV has arrived (REQUEST_RECEIVING); borrowed as in
  * batch_enqueue(). The blocks of the store bound their number. */
 void batch_add_decode(struct batch *b, struct request *r);
 
@@ -95,8 +95,8 @@ void batch_add_decode(struct batch *b, struct request *r);
  * false if the step under way uses it: `removed` is called when it ends. */
 bool batch_remove(struct batch *b, struct request *r);
 
-/* Forms the next step at now_us. None may be under way. Returns the number of
- * segments in *segments (borrowed until batch_complete()); 0 = nothing to
+/* Forms the next step at now_us. No step may be under way. Returns the number
+ * of segments in *segments (borrowed until batch_complete()); 0 = nothing to
  * do. */
 uint32_t batch_form(struct batch *b, int64_t now_us,
                     struct engine_segment **segments);

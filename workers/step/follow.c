@@ -4,7 +4,7 @@
 
 #include "workers/step/internal.h"
 
-/* Returns the blocks that `r` counts on, without those that its load brings. */
+/* Returns the blocks that `r` counts on, without the blocks of its load. */
 static struct follow_prompt counted(const struct batch *b, struct request *r)
 {
     uint32_t n = r->prompt.n_reusable;
@@ -18,7 +18,7 @@ static struct follow_prompt counted(const struct batch *b, struct request *r)
             request_look(r, b->config.store, b->config.layout->block_tokens)};
 }
 
-/* Returns the blocks of waiting `r`, of which the first n_there are held. */
+/* Returns the blocks of a waiting `r`; the first n_there are held. */
 static struct follow_prompt made(const struct request *r, uint32_t n_there)
 {
     struct follow_prompt p = {r->prompt.keys, r->prompt.n_full, n_there, 0};

@@ -1,4 +1,4 @@
-/* Shared by the files of the step loop only. */
+/* Shared by the files of the step loop; private to them. */
 #ifndef WORKERS_STEP_INTERNAL_H
 #define WORKERS_STEP_INTERNAL_H
 
@@ -20,7 +20,7 @@ struct batch {
 
     /* Scratch of batch_form(): core/step's view of prefills. */
     struct queue_item *items; /* (items_capacity): waiting prefills, with room
-                                 behind them for those under way */
+                                 behind them for prefills under way */
     size_t items_capacity;
     struct request **items_of;   /* (max_queue) */
     struct step_prefill *active; /* (active_capacity): under way */
@@ -34,8 +34,8 @@ struct batch {
 };
 
 /* Returns whether a load may still fill blocks of `r`, so that the engine's
- * time is better spent on other prefills. False as long as `r` has no blocks:
- * it waits for its turn like the others. */
+ * time is better spent on other prefills. False while `r` has no blocks: it
+ * waits for its turn like the others. */
 static inline bool batch_is_loading(const struct request *r)
 {
     return r->load.job && !r->step.gated && r->blocks.n > 0;
@@ -44,19 +44,19 @@ static inline bool batch_is_loading(const struct request *r)
 /* Returns the queue order's view of `r`. */
 struct queue_item batch_item(const struct request *r);
 
-/* Returns whether waiting `r` must wait for an older waiting prefill that will
- * compute blocks which `r` counts on. O(1), or O(waiting + its blocks) after
- * that prefill or one of the blocks has left. */
+/* Returns whether a waiting `r` must wait for an older waiting prefill that
+ * will compute blocks `r` counts on. O(1), or O(waiting + its blocks) after
+ * this prefill or one of the blocks has left. */
 bool batch_follows(struct batch *b, struct request *r);
 
 /* Lets prefills that wait for `gone`, which no longer waits, look for another.
  * O(waiting). */
 void batch_follow_left(struct batch *b, const struct request *gone);
 
-/* Protects blocks before n_needed are allocated, if that evicts any: blocks
- * that waiting prefills count on become the most recently used, those of the
- * oldest prefill last, as far as they all fit into the store. Does nothing
- * under orders by age, where no prefill passes another. O(waiting). */
+/* Protects blocks before n_needed are allocated, if this evicts any: blocks
+ * that waiting prefills count on become the most recently used, the oldest
+ * prefill's last, as far as all of them fit into the store. Does nothing under
+ * orders by age, where no prefill passes another. O(waiting). */
 void batch_keep(struct batch *b, uint32_t n_needed);
 
 /* Removes `r` from the list of its state. */
@@ -84,15 +84,15 @@ void batch_list_active(struct batch *b, int64_t now_us);
  * if there is no room for all of them. O(waiting + blocks). */
 bool batch_take_blocks(struct batch *b, struct request *r);
 
-/* After a step is formed, note when each prefill under way that is not in it
- * began to stand. */
+/* Notes, after a step is formed, since when each prefill under way that is not
+ * in it stands. */
 void batch_note_standing(struct batch *b, int64_t now_us);
 
-/* Before the next step, add the time that they stood to turn.stood_us. */
+/* Adds, before the next step, the time that these stood to turn.stood_us. */
 void batch_note_stood(struct batch *b, int64_t now_us);
 
-/* The step has room that only prefills whose load has not come could use: note
- * in turn.came_us when that was first so. */
+/* Notes in turn.came_us when a step first had room that only prefills with a
+ * late load could use. */
 void batch_note_turns(struct batch *b, int64_t now_us);
 
 #endif

@@ -7,7 +7,7 @@ struct queue_item batch_item(const struct request *r)
     const struct request_turn *t = &r->turn;
     int64_t cost_us = t->cost_us > 0 ? t->cost_us : r->prompt.n_tokens;
 
-    /* A conductor may send any value, and orders add and multiply it. */
+    /* A conductor may send any value, but orders add and multiply it. */
     if (cost_us > COST_MODEL_MAX_US)
         cost_us = COST_MODEL_MAX_US;
     return (struct queue_item){

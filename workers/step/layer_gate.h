@@ -1,5 +1,5 @@
-/* A gate at which the compute thread waits for layers that the loop's thread
- * loads: one for each request that is loaded layer by layer. */
+/* A gate at which the compute thread waits for layers loaded on the loop's
+ * thread: one for each request that is loaded layer by layer. */
 #ifndef WORKERS_STEP_LAYER_GATE_H
 #define WORKERS_STEP_LAYER_GATE_H
 
@@ -12,16 +12,16 @@ struct layer_gate {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     atomic_uint layers; /* number of leading layers that came; only grows */
-    bool failed;        /* guarded by `lock`: the rest will not come */
+    bool failed;        /* guarded by `lock`: no more layers will come */
 };
 
 /* Makes a closed gate. None of its calls can fail on Linux. */
 void layer_gate_init(struct layer_gate *g);
 
-/* Releases it. No thread may wait at it. */
+/* Destroys a gate. No thread may wait at it. */
 void layer_gate_fini(struct layer_gate *g);
 
-/* Closes it again for another try. No thread may wait at it. */
+/* Closes a gate again for another try. No thread may wait at it. */
 void layer_gate_reset(struct layer_gate *g);
 
 /* Lets the first `layers` layers pass: they came. */

@@ -14,7 +14,7 @@ static uint64_t room(const struct batch *b)
 }
 
 /* Returns how many blocks the older waiting requests without blocks need. If
- * `loads`, counts only those with a load: requests that pass them while they
+ * `loads`, counts only requests with a load: others that pass them while they
  * wait for it must leave them room. */
 static uint64_t older_need(const struct batch *b, const struct request *r,
                            bool loads)
@@ -97,8 +97,7 @@ uint32_t batch_list_waiting(struct batch *b, bool only_taken)
         if (r->blocks.n == 0 && only_taken)
             continue;
         b->items[n] = batch_item(r);
-        /* only_taken: the prefill that it follows may be the one that cannot
-         * get its blocks. */
+        /* only_taken: the prefill that it follows may itself lack blocks. */
         if ((!only_taken && batch_follows(b, r)) || waits_for_begun(b, r))
             b->items[n].ready_at_us = QUEUE_NOT_READY;
         b->items_of[n++] = r;

@@ -11,9 +11,8 @@
 #include "base/clock.h"
 #include "base/event_loop.h"
 
-/* How long a step waits for layers, in all its segments together. A source that
- * is a little late with every layer costs the engine as much as one that stands
- * still. */
+/* How long a step waits for layers, in all its segments together. A source a
+ * little late with every layer costs the engine as much as one that stopped. */
 #define PATIENCE_US 250000
 
 struct batch_thread {
@@ -36,7 +35,7 @@ struct batch_thread {
     int rc;
     int64_t step_us; /* ... to here */
 
-    int64_t patience_us; /* left in this step; compute thread only */
+    int64_t patience_us; /* patience left in this step; compute thread only */
     atomic_bool abort;
     bool watch; /* written before a step is posted, read while it runs */
     atomic_uint *layers_done;  /* (max_segments) */
@@ -47,7 +46,7 @@ struct batch_thread {
 static void wake_loop(struct batch_thread *t)
 {
     uint64_t one = 1;
-    /* Fails only if the counter is full; then a wakeup is due anyway. */
+    /* Fails only if the counter is full; then a wake-up is due anyway. */
     ssize_t n = write(t->fd, &one, sizeof(one));
 
     (void)n;

@@ -15,10 +15,10 @@ struct event_base;
 struct batch_thread;
 
 struct batch_thread_ops {
-    /* The step ended: what engine_step() returned, and how long it took. The
+    /* Called when the step ended: rc of engine_step(), and the step's time. The
      * thread is idle and may get the next step. */
     void (*done)(void *arg, int rc, int64_t step_us);
-    /* One or more layers of the step under way are written. */
+    /* Called when one or more layers of the step under way are written. */
     void (*progress)(void *arg);
 };
 
@@ -56,7 +56,7 @@ void batch_thread_submit_stage(struct batch_thread *t,
 bool batch_thread_busy(const struct batch_thread *t);
 
 /* Returns how many layers of segments[segment] of the step under way have their
- * KV written. Those may be read. */
+ * KV written; these may be read. */
 uint32_t batch_thread_layers_done(const struct batch_thread *t,
                                   uint32_t segment);
 

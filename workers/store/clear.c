@@ -1,8 +1,8 @@
 /* Removes blocks from the KV store without eviction: a damaged block with all
- * blocks behind it, or blocks that are no longer wanted. */
+ * blocks behind it, or blocks no longer wanted. */
 #include "workers/store/internal.h"
 
-/* Stop holding block `id`: it becomes private to the owners of its pins, or
+/* Stops holding block `id`: it becomes private to the owners of its pins, or
  * free. The caller updates the parent's count of children. */
 static void let_go(struct kv_store *store, uint32_t id)
 {
@@ -44,7 +44,7 @@ void kv_store_drop(struct kv_store *store, uint32_t id)
     drop_one(store, id);
     if (parent != KV_BLOCK_NONE)
         kv_lose_child(store, parent, stuck);
-    /* Parents come before their children, so one walk finds all of them. */
+    /* Parents precede their children, so one walk finds all of them. */
     while ((b = next)) {
         next = TAILQ_NEXT(b, order);
         if (b->parent != KV_BLOCK_NONE &&

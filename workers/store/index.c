@@ -33,7 +33,7 @@ void kv_map_remove(struct kv_store *store, uint64_t key)
     uint32_t hole = slot_find(store, key);
     uint32_t i = hole;
 
-    /* Close the gap: an entry may move back to the hole unless its home slot
+    /* Closes the gap: an entry may move back to the hole unless its home slot
      * comes after the hole, counted around the ring. */
     for (;;) {
         i = (i + 1) & mask;

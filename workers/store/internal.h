@@ -1,4 +1,4 @@
-/* Shared by the files of the KV store and by tests/unit/kv_store_check.c only.
+/* Shared by the files of the KV store and tests/unit/kv_store_check.c.
  *
  * Invariants, which kv_store_check() asserts:
  *   free + private + held = capacity
@@ -10,8 +10,7 @@
  *   stuck_children(p)            =  number of stuck blocks whose parent is p
  *   evictable                    =  number of held blocks that are not stuck
  *   block is in the heap        <=> held, not stuck, children = 0
- *   the commit-order list has exactly the held blocks
- */
+ *   the commit-order list has exactly the held blocks */
 #ifndef WORKERS_STORE_INTERNAL_H
 #define WORKERS_STORE_INTERNAL_H
 
@@ -27,7 +26,7 @@ struct kv_block {
     uint64_t last_used;      /* tick of the last release */
     uint64_t number;         /* unique for each allocation */
     uint32_t parent;         /* KV_BLOCK_NONE = first block of a prompt */
-    uint32_t children;       /* held blocks that name this one as parent */
+    uint32_t children;       /* held blocks whose parent is this one */
     uint32_t stuck_children; /* children that cannot be evicted now */
     uint32_t pins;
     enum kv_state state;
@@ -59,7 +58,7 @@ struct kv_store {
     uint32_t slot_mask;
     unsigned slot_shift;
 
-    struct heap evictable; /* leaves; the least recently used one comes first */
+    struct heap evictable; /* leaves, the least recently used one first */
 
     TAILQ_HEAD(kv_order, kv_block) order; /* held blocks, oldest commit first */
     uint32_t walked; /* last block of the walk; KV_BLOCK_NONE = not begun */
@@ -99,7 +98,7 @@ void kv_lose_child(struct kv_store *store, uint32_t id, bool stuck);
 /* Puts block `id`, which has no pins and is not held, on the free stack. */
 void kv_make_free(struct kv_store *store, uint32_t id);
 
-/* Records an event. If the ring is full: drop all events and set `resync`. */
+/* Records an event. If the ring is full, drops all events and sets `resync`. */
 void kv_event_push(struct kv_store *store, const struct kv_event *event);
 
 #endif

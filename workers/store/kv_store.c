@@ -130,7 +130,7 @@ bool kv_is_stuck(const struct kv_block *b)
     return b->pins > 0 || b->stuck_children > 0;
 }
 
-/* Keep the block in the heap only while it can be evicted. */
+/* Keeps the block in the heap only while it can be evicted. */
 static void settle(struct kv_store *store, uint32_t id)
 {
     const struct kv_block *b = &store->blocks[id];
@@ -142,7 +142,7 @@ static void settle(struct kv_store *store, uint32_t id)
         heap_remove(&store->evictable, id);
 }
 
-/* Note that held block `id`, and so each of its ancestors, is stuck now.
+/* Notes that held block `id`, and so each of its ancestors, is stuck now.
  * O(depth), O(1) if the parent was stuck already. */
 static void stuck_begins(struct kv_store *store, uint32_t id)
 {
@@ -159,7 +159,7 @@ static void stuck_begins(struct kv_store *store, uint32_t id)
     }
 }
 
-/* Note that block `id` is no longer stuck; its ancestors may no longer be,
+/* Notes that block `id` is no longer stuck; its ancestors may no longer be,
  * either. O(depth), O(1) if the parent stays stuck. */
 static void stuck_ends(struct kv_store *store, uint32_t id)
 {
@@ -190,7 +190,7 @@ void kv_make_free(struct kv_store *store, uint32_t id)
     store->free_ids[store->n_free++] = id;
 }
 
-/* Evict block `id`, a held leaf that is not stuck. */
+/* Evicts block `id`, a held leaf that is not stuck. */
 static void evict(struct kv_store *store, uint32_t id)
 {
     struct kv_block *b = &store->blocks[id];
@@ -238,7 +238,7 @@ static uint32_t alloc_one(struct kv_store *store)
 
 int kv_store_alloc(struct kv_store *store, uint32_t n, uint32_t *ids)
 {
-    /* Do not empty the cache for a request that cannot be served yet. */
+    /* Does not empty the cache for a request that cannot be served yet. */
     if ((uint64_t)store->n_free + store->n_evictable < n)
         return -ENOSPC;
     for (uint32_t i = 0; i < n; i++)

@@ -1,20 +1,19 @@
 /* The KV store: the KV blocks of one worker in host memory.
  *
  * One preallocated slab of capacity_blocks blocks; no allocation after _new.
- * A block is free, private (one request computes into it or receives into it)
- * or held (shared: complete, never written again, found by its key).
+ * A block is free, private (one request computes or receives its KV) or held
+ * (shared: complete, never written again, found by its key).
  *
  * Wrong KV is impossible, and a key collision is only a miss: a held block
- * remembers its tokens and which block is its parent, and matches only if its
- * tokens are equal and its parent is exactly the block that matched before it.
- * By induction the whole prefix was compared.
+ * remembers its tokens and its parent block, and matches only if its tokens are
+ * equal and its parent is exactly the block matched before it. By induction the
+ * whole prefix was compared.
  *
  * Blocks are evicted by LRU, leaf first: never while pinned, and never before
  * their held children.
  *
  * Used by one thread. With a pin on a block, any thread may read its memory;
- * the owner of a private block may write it.
- */
+ * the owner of a private block may write it. */
 #ifndef WORKERS_STORE_KV_STORE_H
 #define WORKERS_STORE_KV_STORE_H
 
@@ -30,15 +29,14 @@
 
 struct kv_store;
 
-/* The memory that the blocks lie in, and a hook for code that keeps copies of
- * them. */
+/* The memory of the blocks, and a hook for code that keeps copies of them. */
 struct kv_store_memory {
     /* Returns memory for the slab, aligned to at least KV_BLOCK_ALIGN, or
      * NULL: out of memory. */
     void *(*alloc)(void *arg, size_t bytes);
     void (*free)(void *arg, void *memory);
-    /* The block at `data` gets new contents: forget copies of the old ones.
-     * May be NULL. */
+    /* Called when the block at `data` gets new contents: forget copies of the
+     * old ones. May be NULL. */
     void (*taken)(void *arg, void *data);
     void *arg; /* borrowed for the store's life */
 };
@@ -51,7 +49,7 @@ struct kv_store_config {
     struct kv_store_memory memory; /* alloc NULL = page-aligned heap memory */
 };
 
-/* What kv_store_commit did. */
+/* Result of kv_store_commit(). */
 enum kv_commit {
     KV_COMMITTED, /* the block is now held under its key */
     KV_DUPLICATE, /* an equal block was held; the new one stays private */
@@ -64,7 +62,7 @@ enum kv_event_kind {
     KV_EVENT_REMOVED, /* key is set */
 };
 
-/* A block that became held, or is held no longer. */
+/* A block that became held, or is no longer held. */
 struct kv_event {
     enum kv_event_kind kind;
     bool has_parent; /* false = first block of a prompt */

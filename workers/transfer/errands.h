@@ -21,8 +21,8 @@ struct errand {
 /* Starts the thread. `base` is borrowed. Returns it owned, or NULL. */
 [[nodiscard]] struct errands *errands_new(struct event_base *base);
 
-/* Stops the thread. Calls done() of all errands left, even of those that did
- * not run. NULL is a no-op. */
+/* Stops the thread. Calls done() of all errands left, even if they did not run.
+ * NULL is a no-op. */
 void errands_free(struct errands *e);
 
 /* Adds `errand`. On the loop's thread. */

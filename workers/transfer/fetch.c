@@ -2,9 +2,9 @@
  *
  * Sends the whole chain of keys to the peer, which answers with the tokens of
  * the blocks that it holds. All tokens are compared with the prompt: so the
- * peer's chain is this prompt from its first token on, and not another one
- * whose keys collide. The peer's store knows the very parent of each block.
- * Then blocks and layers come over a transport (move.c). */
+ * peer's chain is this prompt from its first token on, not one whose keys
+ * collide. The peer's store knows each block's exact parent. Then blocks and
+ * layers come over a transport (move.c). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,7 +164,7 @@ static uint32_t verified_blocks(const struct fetch *f,
 }
 
 /* Takes the peer's tokens as the prompt's. Returns how many leading blocks of
- * them have the keys that were asked for: a peer cannot slip in others. */
+ * them have the keys asked for: a peer cannot insert others. */
 static uint32_t learn(const struct fetch *f, const struct msg_fetch_chain *m,
                       uint32_t bt)
 {

@@ -1,4 +1,4 @@
-/* Peers that read here: offers, grants and leases of blocks. */
+/* Peers that read from this worker: offers, grants and leases of blocks. */
 #include "workers/transfer/guest.h"
 
 #include <errno.h>

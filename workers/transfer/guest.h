@@ -1,6 +1,6 @@
-/* A peer that reads here: the transports offered to it, and the blocks that it
- * may read. A guest lives until the peer can no longer touch these blocks,
- * which may be after the end of its connection. */
+/* A peer that reads from this worker: the transports offered to it, and the
+ * blocks it may read. A guest lives until the peer can no longer touch these
+ * blocks, perhaps beyond the end of its connection. */
 #ifndef WORKERS_TRANSFER_GUEST_H
 #define WORKERS_TRANSFER_GUEST_H
 
@@ -20,8 +20,8 @@ struct transfer;
                                       struct frame_conn *conn, const char *name,
                                       uint64_t id);
 
-/* Notes that its connection is gone: its grants are revoked, and it is freed
- * after the last of them. NULL is a no-op. */
+/* Notes the end of a guest's connection: its grants are revoked, and it is
+ * freed after the last one. NULL is a no-op. */
 void guest_shut(struct guest *g);
 
 /* Takes the peer's choice of a transport (a TRANSPORTS frame), once. Returns 0;
@@ -45,7 +45,7 @@ struct guest_place {
 void guest_place(struct guest *g, uint64_t grant_id, uint32_t i,
                  struct guest_place *place);
 
-/* Revokes a grant. Its pins go once the peer can no longer touch the blocks. */
+/* Revokes a grant. Its pins last until the peer cannot touch the blocks. */
 void guest_revoke(struct guest *g, uint64_t id);
 
 /* Frees all guests of `t` and their pins, after all transports were freed. */

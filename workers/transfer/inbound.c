@@ -42,7 +42,7 @@ void inbound_free(struct transfer *t, struct inbound *in)
     free(in);
 }
 
-/* Hands a data connection, which has no frames, to the threads of tcp. */
+/* Gives a data connection, which has no frames, to the threads of tcp. */
 static void hand_over(struct inbound *in)
 {
     struct transfer *t = in->transfer;
@@ -56,7 +56,7 @@ static void hand_over(struct inbound *in)
     inbound_free(t, in);
 }
 
-/* Admits a peer that has proven the secret, unless its KV is different. */
+/* Admits a peer that has proven the secret, unless its KV does not fit. */
 static void inbound_join(struct inbound *in)
 {
     struct transfer *t = in->transfer;
@@ -207,7 +207,7 @@ void inbound_tick(struct inbound *in, int64_t now_us)
 }
 
 /* Closes a stranger's connection if there are too many. Returns whether there
- * is room: connections of strangers take no places of peers. */
+ * is room: strangers' connections take no places of peers. */
 static bool make_room(struct transfer *t)
 {
     struct stranger *surplus = strangers_surplus(&t->strangers);

@@ -1,4 +1,4 @@
-/* Shared by the files of the transfer only. */
+/* Shared by the files of the transfer; private to them. */
 #ifndef WORKERS_TRANSFER_INTERNAL_H
 #define WORKERS_TRANSFER_INTERNAL_H
 
@@ -49,35 +49,35 @@ struct peer {
     uint16_t port;
     struct handshake handshake;
     bool welcome;          /* WELCOME came: frames may be sent */
-    uint64_t capabilities; /* that both sides have */
+    uint64_t capabilities; /* common to both sides */
     int64_t progress_us;   /* time of the last block taken or KV sent */
     int64_t kept_us;       /* time of the last FETCH_KEEP */
     struct route *route;   /* to the peer; NULL = TRANSPORTS has not come */
     uint64_t moved_bytes;  /* over `route`, at the last tick */
     TAILQ_HEAD(, fetch) fetches;
     struct request_list pushes;
-    struct guest *guest; /* reads what is pushed; NULL = nothing was pushed */
+    struct guest *guest; /* reads pushed KV; NULL = nothing was pushed */
 };
 
 /* A fetch: reads blocks from a peer for one request. */
 struct fetch {
     TAILQ_ENTRY(fetch) link;
     struct transfer *transfer;
-    struct peer *peer;      /* NULL = connection is gone; waits for its moves */
-    bool closed;            /* nobody waits for it; it waits for its moves */
-    bool asked;             /* the peer has its FETCH */
+    struct peer *peer;      /* NULL = connection is gone; moves remain */
+    bool closed;            /* no longer needed; waits for its moves */
+    bool asked;             /* the peer has got its FETCH */
     struct load_run *run;   /* borrowed */
     uint64_t id;            /* of the request */
     const uint64_t *keys;   /* (n_keys), borrowed from the request */
-    const uint32_t *tokens; /* of the prompt, borrowed likewise */
-    const struct request *learner; /* learns its tokens here; NULL = none */
+    const uint32_t *tokens; /* of the prompt, borrowed from the request */
+    const struct request *learner; /* its tokens are learned; NULL = none */
     uint32_t n_keys;
-    bool chain;               /* FETCH_CHAIN came */
+    bool chain;               /* FETCH_CHAIN has come */
     int64_t since_us;         /* begin of the wait for the next answer */
-    TAILQ_HEAD(, move) moves; /* pieces that have not come yet */
+    TAILQ_HEAD(, move) moves; /* pieces still to come */
 };
 
-/* One FETCH of a peer that is being answered. */
+/* A peer's FETCH that is being answered. */
 struct serve {
     TAILQ_ENTRY(serve) link;
     uint64_t request_id;
@@ -100,12 +100,12 @@ struct inbound {
     struct stranger stranger;   /* before WELCOME */
     bool welcome;     /* WELCOME was sent: its secret and its KV fit */
     int64_t heard_us; /* time of the last frame; before WELCOME, of accepting */
-    struct guest *guest; /* reads our blocks; NULL = knows no transports */
+    struct guest *guest; /* reads our blocks; NULL = no common transport */
     TAILQ_HEAD(, serve) serves;
     uint32_t n_serves;
-    struct request_list receives; /* requests that it pushes */
-    struct route *route; /* reads what it pushes; NULL = no TRANSPORTS came */
-    TAILQ_HEAD(, receive_piece) pieces; /* of all that it pushes */
+    struct request_list receives; /* requests it pushes */
+    struct route *route; /* reads pushed KV; NULL = no TRANSPORTS came */
+    TAILQ_HEAD(, receive_piece) pieces; /* of all its pushes */
     struct stage *stage;                /* of a pipeline; NULL = none */
 };
 
@@ -139,7 +139,7 @@ struct transfer {
  * negative errno. */
 [[nodiscard]] int transports_open(struct transfer *t);
 
-/* Frees the transports. Calls nobody back. */
+/* Frees the transports, without callbacks. */
 void transports_close(struct transfer *t);
 
 /* --- frames.c --- */
@@ -160,7 +160,7 @@ struct row_slice {
     char *at; /* the rows in memory */
 };
 
-/* The KV rows of some tokens in one layer, and the blocks that they lie in. */
+/* The KV rows of some tokens in one layer, and the blocks that contain them. */
 struct rows {
     uint32_t layer;
     uint32_t from_token, n_tokens;
@@ -173,7 +173,7 @@ struct rows {
     uint64_t sums[2 * TRANSFER_PIECE_BLOCKS]; /* (n_slices), for the caller */
 };
 
-/* Returns how many blocks the tokens [from, from + n), n > 0, lie in. */
+/* Returns how many blocks contain the tokens [from, from + n), n > 0. */
 uint32_t rows_blocks(const struct engine_kv_layout *l, uint32_t from,
                      uint32_t n);
 
@@ -199,7 +199,7 @@ struct fetch *fetch_of(const struct peer *p, uint64_t id);
 /* Sends FETCH_WANT for all pieces without one, if the peer's route stands. */
 void move_pump(struct fetch *f);
 
-/* Ends `f`: hands pieces that do not move back with rc now, and the others when
+/* Ends `f`: hands back with rc now the pieces that do not move, others when
  * they stop. Frees `f` after the last one. */
 void move_end(struct fetch *f, int rc);
 
@@ -210,7 +210,7 @@ void move_end(struct fetch *f, int rc);
 [[nodiscard]] bool push_piece_begin(struct transfer *t, struct request *r,
                                     uint32_t n);
 
-/* Sends KV_LAYER for all pieces that are summed, in order. Ends the push if one
+/* Sends KV_LAYER for all pieces with sums, in order. Ends the push if one
  * cannot be granted. */
 void push_pieces_tell(struct request *r);
 
@@ -231,19 +231,19 @@ void push_end(struct transfer *t, struct request *r, const char *why);
 struct peer *transfer_peer(struct transfer *t, const char *host, uint16_t port);
 
 /* Returns whether `p` takes jobs that need the capability `way`; true before
- * WELCOME, which says it. */
+ * WELCOME, which has the capabilities. */
 bool peer_can(const struct peer *p, enum proto_capability way);
 
-/* Closes and frees an outbound connection without callbacks. Nobody may wait
- * for its jobs. */
+/* Closes and frees an outbound connection without callbacks. No job may be
+ * waiting for it. */
 void peer_free(struct transfer *t, struct peer *p);
 
 /* --- outbound.c --- */
 
 extern const struct frame_conn_ops outbound_ops;
 
-/* Closes `p` if its jobs make no progress; else end pushes that found no room
- * in time, and send FETCH_KEEP. */
+/* Closes `p` if its jobs make no progress; else ends pushes that found no room
+ * in time, and sends FETCH_KEEP. */
 void outbound_tick(struct peer *p, int64_t now_us);
 
 /* --- inbound.c --- */
@@ -254,7 +254,7 @@ void inbound_accept(void *arg, evutil_socket_t fd);
 /* Closes the connection if it was not opened in time, or its lease ended. */
 void inbound_tick(struct inbound *in, int64_t now_us);
 
-/* Closes and frees it without callbacks. Nobody may wait for its jobs. */
+/* Closes and frees it without callbacks. No job may be waiting for it. */
 void inbound_free(struct transfer *t, struct inbound *in);
 
 /* --- frames of the four jobs ---
@@ -266,7 +266,7 @@ void inbound_free(struct transfer *t, struct inbound *in);
 int fetch_on_chain(struct peer *p, uint64_t id, const uint8_t *payload,
                    size_t len, int64_t now_us);
 
-/* FETCH_GRANT: reads the layers that it grants. */
+/* FETCH_GRANT: reads the granted layers. */
 int move_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
                   size_t len, int64_t now_us);
 
@@ -311,7 +311,7 @@ int receive_on_transports(struct inbound *in, const uint8_t *payload,
 void receive_drop(struct request *r);
 
 /* Ends all receipts on a connection that is gone. Calls receive_failed with
- * `reason`, unless it is NULL: then nobody waits for them. */
+ * `reason`, unless that is NULL. */
 void receive_shut(struct inbound *in, const char *reason);
 
 /* KV_TAKEN: ends the piece, and sends the next ones. */
@@ -330,10 +330,10 @@ void fetch_keep(struct peer *p, int64_t now_us);
 /* Ends `f`, whose blocks will not come. Logs `why`. */
 void fetch_fail(struct fetch *f, const char *why);
 
-/* The same for a fetch, open or closed, whose connection is gone. */
+/* Does the same for a fetch, open or closed, whose connection is gone. */
 void fetch_lose(struct fetch *f, const char *why);
 
-/* Lets fetches of `peer` go on, or fail, as its route stands or never will. */
+/* Continues fetches of `peer` if its route stands, or fails them. */
 void fetch_ready(void *peer);
 
 /* Sends all pieces of the pushes on `p` that are ready. */

@@ -1,4 +1,4 @@
-/* The sums of each block, and the errands that make them. */
+/* The sums of each block, and the errands that compute them. */
 #include "workers/transfer/layer_sums.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 struct entry {
     struct errand errand; /* must be first; in use while `queued` */
     struct layer_sums *all;
-    uint64_t number;  /* kv_store_number() of the contents that were summed */
+    uint64_t number;  /* kv_store_number() of the summed contents */
     uint32_t n_known; /* leading layers whose sums are known */
     bool queued;
 };

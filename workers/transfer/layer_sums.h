@@ -1,10 +1,9 @@
-/* The checksums of each layer of held blocks. They are made once, as errands,
- * when a block is held; a fetched block keeps the checksums that it was
- * verified with. A block is pinned while it is summed; at most an eighth of the
- * store is summed before a peer asks.
+/* The checksums of each layer of held blocks. They are made once, by errands,
+ * when a block is held; a fetched block keeps the checksums it was verified
+ * with. A block is pinned while it is summed; at most an eighth of the store is
+ * summed before a peer asks.
  *
- * Used on the loop's thread only.
- */
+ * Used on the loop's thread only. */
 #ifndef WORKERS_TRANSFER_LAYER_SUMS_H
 #define WORKERS_TRANSFER_LAYER_SUMS_H
 
@@ -16,7 +15,7 @@
 struct errands;
 struct layer_sums;
 
-/* Makes it. All pointers are borrowed. Calls ready(arg) when the sums of a
+/* Makes a table; borrows all pointers. Calls ready(arg) when the sums of a
  * block are made and its pin is released. Returns it owned, or NULL. */
 [[nodiscard]] struct layer_sums *
 layer_sums_new(struct errands *errands, struct kv_store *store,

@@ -14,8 +14,8 @@ struct move {
     struct fetch *fetch;
     struct loader_piece *piece;
     bool wanted;         /* FETCH_WANT was sent */
-    struct route_op *op; /* NULL = nothing is being read; else the transport
-                            may write into the piece's memory */
+    struct route_op *op; /* NULL = no read is under way; else the transport may
+                            write into the piece's memory */
     uint64_t sums[];     /* (n_layers) */
 };
 
@@ -37,8 +37,8 @@ static void move_free(struct move *m)
     free(m);
 }
 
-/* Frees `f`, of which nothing is read any more. Sends CANCEL, so that the peer
- * unpins its blocks. */
+/* Frees `f`, which has no read under way. Sends CANCEL, so that the peer unpins
+ * its blocks. */
 static void gone(struct fetch *f)
 {
     struct peer *p = f->peer;
@@ -86,7 +86,7 @@ void move_pump(struct fetch *f)
     }
 }
 
-/* Keeps the verified sums, so that they need not be made again for peers. */
+/* Keeps the verified sums, so that they need not be computed for peers. */
 static void know(const struct fetch *f, const struct move *m)
 {
     const struct loader_piece *piece = m->piece;
@@ -153,7 +153,7 @@ int move_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
     if (msg_fetch_grant_unpack(payload, len, &g))
         return -EBADMSG;
     if (!f || !f->chain)
-        return 0; /* for a fetch that is over, maybe of the same id */
+        return 0; /* for an ended fetch, perhaps with the same id */
     struct move *m = wanted(f, &g);
     if (!m)
         return -EBADMSG;
@@ -162,7 +162,7 @@ int move_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
     return 0;
 }
 
-/* Takes a piece of which nothing is being read out of `f`; NULL if none. */
+/* Takes a piece without a read under way out of `f`; NULL = none. */
 static struct loader_piece *take(struct fetch *f)
 {
     struct move *m;

@@ -7,8 +7,8 @@
 #include "base/log.h"
 #include "workers/transfer/internal.h"
 
-/* Begins the jobs that waited for WELCOME, or fails them if the peer is not
- * capable of them. */
+/* Begins the jobs that waited for WELCOME, or fails them if the peer lacks the
+ * capability. */
 static void on_welcome(struct peer *p)
 {
     struct request *r;
@@ -137,7 +137,7 @@ static int64_t later(int64_t a_us, int64_t b_us)
 
 /* Returns whether a job made no progress for too long: the connection is then
  * closed, and the next request tries a new one. Time counts from the last
- * progress of any job, because jobs on a connection wait for each other. */
+ * progress of any job, because jobs on one connection wait for each other. */
 static bool stalled(const struct peer *p, int64_t now_us)
 {
     const struct transfer_config *c = &p->transfer->config;
@@ -160,8 +160,8 @@ static bool stalled(const struct peer *p, int64_t now_us)
     return false;
 }
 
-/* Ends pushes that got no KV_GRANT in time. Else pushes of two workers to each
- * other could wait for room for ever. */
+/* Ends pushes without a KV_GRANT in time. Otherwise pushes of two workers to
+ * each other could wait for room for ever. */
 static void end_ungranted(struct peer *p, int64_t now_us)
 {
     struct transfer *t = p->transfer;

@@ -37,7 +37,7 @@ static bool peer_idle(const struct peer *p)
     return TAILQ_EMPTY(&p->fetches) && TAILQ_EMPTY(&p->pushes);
 }
 
-/* Makes room for one more outbound connection: may close an idle one. */
+/* Makes room for one more outbound connection; may close an idle one. */
 static bool make_room(struct transfer *t)
 {
     struct peer *p;
@@ -54,7 +54,7 @@ static bool make_room(struct transfer *t)
     return false;
 }
 
-/* Returns the rate of `p` that the loader measured; 0 = none. */
+/* Returns the rate of `p` measured by the loader; 0 = none. */
 static uint64_t measured_bytes_per_s(const struct peer *p)
 {
     char name[MSG_HOST_MAX + 8];

@@ -1,10 +1,10 @@
 /* Pushes a prefill's KV to its decode worker, layer by layer, while later
  * layers and chunks are computed.
  *
- * KV goes in ranges of tokens, in order: first the reused tokens, then all
+ * KV is sent in ranges of tokens, in order: first the reused tokens, then all
  * tokens computed meanwhile, or the chunk under way as far as its layers are
- * written. A range goes layer by layer, in pieces: each is summed, granted and
- * announced (KV_LAYER) to the decode worker, which reads it and answers
+ * written. A range is sent layer by layer, in pieces: each is summed, granted
+ * and announced (KV_LAYER) to the decode worker, which reads it and answers
  * KV_TAKEN. Its blocks are pinned until then. */
 #include <errno.h>
 
@@ -82,8 +82,8 @@ static bool next_range(const struct transfer *t, struct request *r)
     return true;
 }
 
-/* Returns how many of the n tokens from `from` on go into one piece: if not all
- * fit, up to the end of a block if one is in reach. */
+/* Returns how many of the n tokens from `from` on are put into one piece: if
+ * not all fit, up to the end of a block if one is in reach. */
 static uint32_t piece_tokens(const struct engine_kv_layout *l, uint32_t from,
                              uint32_t n)
 {
@@ -100,7 +100,7 @@ static uint32_t piece_tokens(const struct engine_kv_layout *l, uint32_t from,
     return beyond < most ? most - beyond : most;
 }
 
-/* Moves on to the next layer, or to the end of the range, if this layer was
+/* Advances to the next layer, or to the end of the range, if this layer was
  * sent. */
 static void step_on(const struct transfer *t, struct request_push *push)
 {

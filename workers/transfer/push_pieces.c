@@ -1,5 +1,5 @@
 /* The pieces of a push: each is summed, granted and announced to the decode
- * worker, and pinned until that worker has read it. */
+ * worker, and pinned until this worker has read it. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@ struct push_piece {
     struct errand errand; /* must be first; makes the sums */
     TAILQ_ENTRY(push_piece) link;
     struct transfer *transfer;
-    struct request *r; /* NULL = dropped while it was summed */
+    struct request *r; /* NULL = request dropped while it was summed */
     struct rows rows;
     bool summed;
     bool told; /* granted under grant_id, and KV_LAYER was sent */
@@ -63,7 +63,7 @@ static void sum(struct errand *e)
             rows->sums[i] = sum_of(rows->slices[i].at, rows->slices[i].bytes);
 }
 
-/* Takes sums of whole blocks that layer_sums has already. */
+/* Takes sums of whole blocks that layer_sums already has. */
 static void take_known(struct push_piece *piece)
 {
     const struct transfer *t = piece->transfer;
@@ -86,7 +86,7 @@ static void take_known(struct push_piece *piece)
     piece->summed = all;
 }
 
-/* Grants the piece and sends KV_LAYER. Returns what guest_grant() does. */
+/* Grants the piece and sends KV_LAYER. Returns the result of guest_grant(). */
 static int tell(struct push_piece *piece)
 {
     struct transfer *t = piece->transfer;

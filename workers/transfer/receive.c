@@ -1,9 +1,9 @@
 /* Receives the KV of a request that is decoded here: the prefill worker
  * announces pieces (KV_LAYER), which are read from its memory and verified.
- * Before a byte is read, all bounds are checked, and that the rows of each
- * layer come in order and without a hole. A request id alone proves nothing: a
- * prefill worker that acts for an earlier conductor may use the id of another
- * request. So the prompt's digest must be the one that DECODE announced. */
+ * Before a byte is read, all bounds are checked, and that each layer's rows
+ * come in order without a hole. A request id alone proves nothing: a prefill
+ * worker that acts for an earlier conductor may use another request's id. So
+ * the prompt's digest must equal the one in DECODE. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +83,7 @@ static void piece_free(struct receive_piece *piece)
     free(piece);
 }
 
-/* Sends KV_TAKEN: nothing under the grant is read here any more. */
+/* Sends KV_TAKEN: no read under the grant is left here. */
 static void send_taken(struct inbound *in, uint64_t id, uint64_t grant_id)
 {
     const struct msg_kv_taken m = {.grant_id = grant_id};
@@ -261,8 +261,7 @@ int receive_on_layer(struct inbound *in, uint64_t id, const uint8_t *payload,
     return 0;
 }
 
-/* Asks for room for the requests that have begun if the route stands, or fails
- * them. */
+/* Asks for room for the begun requests if the route stands, else fails them. */
 static void on_ready(void *arg)
 {
     struct inbound *in = arg;

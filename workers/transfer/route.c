@@ -23,9 +23,9 @@ struct route_op {
     struct transport_slice slices[]; /* (n) */
 };
 
-/* The peer's offer of one transport that this worker has, too. */
+/* The peer's offer of one transport that this worker also has. */
 struct told {
-    struct transport *transport; /* of the same name here */
+    struct transport *transport; /* the one with the same name here */
     uint8_t descriptor[TRANSPORT_DESCRIPTOR_MAX];
     size_t n;
 };
@@ -40,7 +40,7 @@ struct route {
     uint32_t n_told;
     uint32_t next;               /* index into told: to be tried next */
     struct transport_path *path; /* NULL = none */
-    bool stands; /* a path stands or stood, and the peer knows which */
+    bool stands; /* a path stands or stood, and the peer was told */
     TAILQ_HEAD(, route_op) ops;
     uint64_t last_id;
 };
@@ -148,8 +148,8 @@ static void on_closed(void *arg, int, const char *why)
         r->to.ready(r->to.arg);
 }
 
-/* Tells the peer the transport that stands. It is the only one that the peer
- * hears of, and it grants blocks over this one. */
+/* Tells the peer which transport stands. It hears of no other, and grants
+ * blocks over this one. */
 static void on_stands(void *arg)
 {
     static const uint8_t reads_card = 1;
@@ -299,7 +299,7 @@ void route_free_all(struct transfer *t)
     struct route *r;
 
     while ((r = LIST_FIRST(&t->routes))) {
-        r->shut = false; /* so that over() does not free it */
+        r->shut = false; /* keeps over() from freeing it */
         while ((op = TAILQ_FIRST(&r->ops)))
             over(op, -ECANCELED);
         route_free(r);

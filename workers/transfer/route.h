@@ -17,12 +17,12 @@ struct transfer;
 
 /* The peer at the end of a route. */
 struct route_to {
-    struct frame_conn *conn; /* tells the peer which transport was chosen;
-                                borrowed until route_shut() */
+    struct frame_conn *conn; /* to tell the peer the chosen transport; borrowed
+                                until route_shut() */
     uint64_t id;             /* request id of TRANSPORTS */
     const char *host;        /* of the peer; borrowed for the call */
     uint16_t port;
-    /* Called once: a transport stands, or all that were tried failed. */
+    /* Called once: a transport stands, or all attempts failed. */
     void (*ready)(void *arg);
     void *arg;
 };
@@ -42,8 +42,8 @@ typedef void route_done(void *arg, int rc);
 /* Returns whether KV can be read over `r` now. False if r is NULL. */
 bool route_stands(const struct route *r);
 
-/* Returns whether `r` stands or a transport is being tried. False if r is NULL.
- */
+/* Returns whether `r` stands or a transport is being tried. False if r is
+ * NULL. */
 bool route_hopes(const struct route *r);
 
 /* Returns the name of the transport that stands, or NULL. */
@@ -60,7 +60,7 @@ const char *route_transport(const struct route *r);
 /* Ends `op` soon; done() follows. */
 void route_cancel(struct route_op *op);
 
-/* Returns the bytes that its transport has moved in all; 0 if none stands. */
+/* Returns all bytes moved by its transport; 0 if none stands. */
 uint64_t route_moved_bytes(const struct route *r);
 
 /* Notes that the control connection is gone: cancels all ops, and frees the

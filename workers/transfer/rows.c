@@ -34,7 +34,7 @@ void rows_pin(const struct transfer *t, const struct request *r, uint32_t layer,
         char *block = kv_store_data(t->config.store, id);
 
         kv_store_pin(t->config.store, id);
-        if (k == bt) { /* a layer's V rows lie right behind its K rows */
+        if (k == bt) { /* a layer's V rows follow its K rows */
             add(l, rows, block, ENGINE_K, 0, 2 * bt);
         } else {
             add(l, rows, block, ENGINE_K, slot, k);

@@ -1,5 +1,5 @@
 /* Answers FETCHes of peers: sends the tokens of the chain's leading held
- * blocks, and then the places of the layers that are asked for, as fast as the
+ * blocks, and then the places of the layers asked for, as fast as the
  * connection takes them. The blocks are pinned until the fetch ends, under a
  * lease: a peer that is silent for TRANSFER_LEASE_US loses its connection. */
 #include <errno.h>
@@ -52,7 +52,7 @@ static void send_chain(struct inbound *in, const struct serve *s)
     free(tokens);
 }
 
-/* Answers the oldest FETCH_WANT. Returns false if its sums are not made yet. */
+/* Answers the oldest FETCH_WANT. Returns false if its sums are not ready. */
 static bool send_grant(struct inbound *in, struct serve *s)
 {
     struct transfer *t = in->transfer;
@@ -93,7 +93,7 @@ static bool send_next(struct inbound *in, struct serve *s)
     return s->n_wants > 0 && send_grant(in, s);
 }
 
-/* Serves all in turn, one frame each. */
+/* Serves all FETCHes in turn, one frame each. */
 void serve_pump(struct inbound *in)
 {
     bool any = true;

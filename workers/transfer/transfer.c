@@ -12,8 +12,8 @@
 /* Longest frame of a pipeline stage or of keys. */
 #define FRAME_BYTES (4u << 20)
 
-/* Sets the limits of a connection: the longest frame is one of FRAME_BYTES, or
- * has the tokens of a whole window. */
+/* Sets the limits of a connection: the longest frame is FRAME_BYTES, or has the
+ * tokens of a whole window. */
 static void set_limits(struct transfer *t)
 {
     const struct engine_kv_layout *layout = t->config.layout;
@@ -30,7 +30,7 @@ static void set_limits(struct transfer *t)
     wire_buf_init(&t->buf, (size_t)longest + 8192);
 }
 
-/* Goes on with FETCHes that wait for sums of a block. */
+/* Continues with FETCHes that wait for sums of a block. */
 static void on_sums(void *arg)
 {
     struct transfer *t = arg;

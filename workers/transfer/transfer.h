@@ -2,17 +2,16 @@
  * and direction, and four jobs on them:
  *
  *   fetch    read blocks of a prompt from a peer            fetch.c
- *   serve    answer such a peer                             serve.c
+ *   serve    answer a peer that fetches serve.c
  *   push     stream a prefill's KV to its decode worker     push.c
- *   receive  take such a stream                             receive.c
+ *   receive  take a stream receive.c
  *
  * The side that connects fetches and pushes; the side that accepts serves and
  * receives. There is one outbound connection per peer, shared by all requests.
- * Output is bounded: what is not sent yet stays in pinned blocks.
+ * Output is bounded: unsent KV stays in pinned blocks.
  *
  * A bad frame closes its connection, with a logged reason, and nothing else;
- * a lost connection ends the jobs on it and nothing else.
- */
+ * a lost connection ends the jobs on it and nothing else. */
 #ifndef WORKERS_TRANSFER_TRANSFER_H
 #define WORKERS_TRANSFER_TRANSFER_H
 
@@ -52,36 +51,36 @@ struct transfer_config {
 
 /* All run on the loop's thread. */
 struct transfer_ops {
-    /* The decode worker has read all KV of `r` (why = NULL), or the push
-     * failed. The callee may free r. */
+    /* Called when the decode worker has read all KV of `r` (why = NULL), or the
+     * push failed. The callee may free r. */
     void (*push_ended)(void *arg, struct request *r, const char *why);
-    /* Returns how many layers are complete for the tokens that the step under
-     * way adds to `r`; 0 if r is in no step. */
+    /* Returns how many layers are complete for the tokens added to `r` by the
+     * step under way; 0 if r is in no step. */
     uint32_t (*layers_done)(void *arg, const struct request *r);
     /* Returns the request `id`, or NULL. */
     struct request *(*find)(void *arg, uint64_t id);
-    /* KV_BEGIN fits the announced request `r`, which is now REQUEST_KV_WAIT:
-     * allocate its blocks, then call transfer_grant(). */
+    /* Called when KV_BEGIN fits the announced request `r`, now in
+     * REQUEST_KV_WAIT: allocate its blocks, then call transfer_grant(). */
     void (*receive_begin)(void *arg, struct request *r);
-    /* All KV of `r` came, and its first token (r->last_token). */
+    /* Called when all KV of `r` came, and its first token (r->last_token). */
     void (*received)(void *arg, struct request *r);
-    /* The KV of `r` will not come. The callee may free r. */
+    /* Called when the KV of `r` will not come. The callee may free r. */
     void (*receive_failed)(void *arg, struct request *r, const char *why);
-    /* Pins were released: let requests that wait for room look again, but not
-     * from in here. */
+    /* Called when pins were released: let requests that wait for room look
+     * again, but not inside this call. */
     void (*released)(void *arg);
-    /* A frame of a stage of a pipeline; see workers/pipeline/pipeline.h. *stage
-     * is NULL before the first one; the connection keeps what is set. NULL =
-     * stages are refused. */
+    /* Takes a frame of a pipeline stage; see workers/pipeline/pipeline.h.
+     * *stage is NULL before the first one; the connection keeps what is set.
+     * NULL = stages are refused. */
     int (*stage_frame)(void *arg, struct frame_conn *conn, struct stage **stage,
                        const struct frame_header *h, const uint8_t *payload);
-    /* The connection of a stage takes output again. */
+    /* Called when the connection of a stage takes output again. */
     void (*stage_writable)(struct stage *stage);
     /* The connection of a stage is gone. */
     void (*stage_closed)(struct stage *stage);
 };
 
-/* Makes a transfer and listen. `config` is borrowed for the call; its pointers
+/* Makes a transfer and listens. `config` is borrowed for the call; its pointers
  * marked borrowed, `ops` and `arg` for the transfer's life. Returns 0 and *out,
  * owned; or a negative errno with a message in err[err_bytes]. */
 [[nodiscard]] int transfer_new(const struct transfer_config *config,
@@ -89,7 +88,7 @@ struct transfer_ops {
                                struct transfer **out, char *err,
                                size_t err_bytes);
 
-/* Closes everything without callbacks. NULL is a no-op. */
+/* Closes all connections without callbacks. NULL is a no-op. */
 void transfer_free(struct transfer *t);
 
 /* Returns the port that it listens on. */

@@ -25,7 +25,7 @@ static struct transport *new_tcp(struct transfer *t)
 }
 
 /* Returns NULL if the slab or the kernel does not allow it: the worker starts
- * without. */
+ * without it. */
 static struct transport *new_shm(struct transfer *t)
 {
     if (t->config.slab_fd < 0)
@@ -41,8 +41,8 @@ static void log_rdma(int level, const char *line)
     log_line((enum log_level)level, "%s", line);
 }
 
-/* Returns NULL without an RDMA card or libibverbs: the worker starts without.
- */
+/* Returns NULL without an RDMA card or libibverbs: the worker starts without
+ * it. */
 static struct transport *new_rdma(struct transfer *t)
 {
     const struct transfer_config *c = &t->config;
@@ -95,7 +95,7 @@ static bool listed(const char *list, const char *name)
     }
 }
 
-/* Each name of a valid list is one of a kind, and no kind's is there twice. */
+/* Each name of a valid list is the name of a kind, and none appears twice. */
 int transports_check(const char *list)
 {
     size_t unknown = 1;

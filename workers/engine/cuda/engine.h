@@ -59,7 +59,7 @@ static inline uint32_t cuda_min(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Whether a segment uses the decode path. */
+/* Returns whether a segment uses the decode path. */
 static inline bool cuda_decodes(const struct engine_segment *s)
 {
     return s->decode && s->n_tokens == 1;

@@ -58,7 +58,7 @@ uint32_t page_cache_take(struct page_cache *c, void *block, uint64_t over,
  * frees a page that was forgotten meanwhile. */
 void page_cache_pin(struct page_cache *c, uint32_t page);
 void page_cache_unpin(struct page_cache *c, uint32_t page);
-/* Whether a page is pinned. */
+/* Returns whether a page is pinned. */
 bool page_cache_pinned(const struct page_cache *c, uint32_t page);
 
 /* Lends the page of `block` to a reader of all of it: the page keeps its rows

@@ -11,13 +11,13 @@ struct event_base;
 [[nodiscard]] struct bell *bell_new(struct event_base *base,
                                     void (*heard)(void *arg), void *arg);
 
-/* Returns its eventfd, for code that rings by writing to it. */
+/* Returns the bell's eventfd, for code that rings by writing to it. */
 int bell_fd(const struct bell *b);
 
 /* Frees it; no thread may ring it any more. NULL is a no-op. */
 void bell_free(struct bell *b);
 
-/* Ring it. On any thread. */
+/* Rings the bell. On any thread. */
 void bell_ring(struct bell *b);
 
 #endif

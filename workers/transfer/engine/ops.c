@@ -1,4 +1,4 @@
-/* Turns of ops; the end of ops and of their paths. */
+/* Ops: their turns, and their end and that of their paths. */
 #include "workers/transfer/engine/ops.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 
 static struct op_path *path_of(struct transport_path *p)
 {
-    return (struct op_path *)(void *)p; /* its first member */
+    return (struct op_path *)(void *)p; /* p is its first member */
 }
 
 static void stop_waiting(struct op *op)

@@ -8,8 +8,8 @@
  *   done() <-- op_set_heard() <-- set.finished <----' op_part_over()
  *
  * Threads: the loop's thread calls the functions of paths and sets; other
- * threads take parts and move their bytes. set.lock guards all that both touch,
- * and is never held while bytes move.
+ * threads take parts and move their bytes. set.lock guards all data that both
+ * touch, and is never held while bytes move.
  *
  * Invariants:
  *   an op is put into set.finished once no part of it waits or is in flight
@@ -54,7 +54,7 @@ struct op_part {
     struct op *op;
     uint8_t *local;
     uint32_t region; /* of the peer */
-    uint64_t offset; /* in that region */
+    uint64_t offset; /* offset in the region */
     uint64_t bytes;
     const uint64_t *sums; /* NULL = none */
     uint64_t sum_bytes;
@@ -73,15 +73,15 @@ struct op_path {
     atomic_uint_fast64_t moved_bytes;
     int rc;      /* negative = failed */
     bool told;   /* closed() was called */
-    bool closed; /* by its owner: freed after its last op and user */
+    bool closed; /* closed by its owner: freed after its last op and user */
 };
 
 /* All paths of a transport. */
 struct op_set {
     struct bell *bell; /* rung when op_set_heard() is due */
-    /* Wake the threads: there are new turns, or ops or a path ended. */
+    /* Wakes the threads: there are new turns, or ops or a path ended. */
     void (*wake)(struct op_set *s);
-    /* Stop opening the path, if it is being opened. May be called again. */
+    /* Stops opening the path, if it is being opened. May be called again. */
     void (*hang_up)(struct op_path *p);
     void (*free)(struct op_path *p);
     pthread_mutex_t lock; /* guards all below, and members of ops and paths */
@@ -89,12 +89,12 @@ struct op_set {
     struct op_list finished;
 };
 
-/* Initializes all but the three functions. The bell calls heard(arg). Returns
- * 0, or -ENOMEM; op_set_fini() must be called even then. */
+/* Initializes all except the three functions. The bell calls heard(arg).
+ * Returns 0, or -ENOMEM; op_set_fini() must be called even then. */
 [[nodiscard]] int op_set_init(struct op_set *s, struct event_base *base,
                               void (*heard)(void *arg), void *arg);
 
-/* Frees its paths, ops and bell. All threads must have ended. */
+/* Frees the set's paths, ops and bell. All threads must have ended. */
 void op_set_fini(struct op_set *s);
 
 /* Calls back for ops and paths that ended, and frees paths that were closed. */

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Compares bytes, as they come, with the expected sums of equally long pieces.
- */
+/* Compares bytes, as they arrive, with the expected sums of equally long
+ * pieces. */
 struct sum_run;
 
 /* Returns the XXH3-64 of data[n]. */

@@ -12,21 +12,21 @@
  *   revoke(id) <------------ control -------  the asker has no op left
  *   revoked(id): the memory may be used for something else
  *
- * Nobody writes into the memory of another: pushes are read, too
+ * No worker writes into another one's memory: pushes are read, too
  * (docs/decisions/091-pushes-are-read.md).
  *
- * Who owns what:
+ * Ownership:
  *   - Memory stays registered from reg() until the transport is freed.
- *   - The local memory of an op belongs to the transport from read() to
- *     done(), even after cancel(): it must not be reused before.
+ *   - The local memory of an op belongs to the transport from read() to done(),
+ *     even after cancel(), and must not be reused before.
  *   - The ranges of a grant belong to the peer from grant() to revoked(). After
  *     revoke() the peer may still be reading until revoked() is called.
  *   - Slices, ranges and descriptors are borrowed for the call.
  *
  * A grant's id is random, and each op names one. If the holder serves the bytes
- * (tcp), it refuses ops outside the grant and closes the connection. If it does
- * not (an RDMA card reads by itself), the transport must give its keys only to
- * the peer of the offer.
+ * (tcp), it refuses ops outside the grant and closes the connection. Otherwise
+ * (an RDMA card reads by itself), the transport must give its keys only to the
+ * peer of the offer.
  *
  * All functions are called, and call back, on the loop's thread. None calls
  * back from inside, and none blocks. Errors are negative errno.
@@ -41,7 +41,7 @@
 #include "workers/engine/shared_card.h"
 
 /* Most bytes of a transport's descriptor, which only the same transport on the
- * peer's side can read. */
+ * peer's side understands. */
 #define TRANSPORT_DESCRIPTOR_MAX 1024u
 /* Most registered regions of memory of a transport. */
 #define TRANSPORT_REGIONS_MAX 8u
@@ -49,13 +49,13 @@
 #define TRANSPORT_NAME_MAX 16u
 
 struct transport;       /* one way to move bytes, on this worker */
-struct transport_offer; /* the side of one peer that may read here */
-struct transport_path;  /* the side that reads at a peer */
+struct transport_offer; /* offer to one peer, which may read here */
+struct transport_path;  /* path on which this side reads at a peer */
 
 /* A contiguous range to read from the peer's memory into this side's. */
 struct transport_slice {
     void *local;     /* target, in registered memory of this side */
-    uint32_t region; /* of the peer, numbered in the order of its reg() */
+    uint32_t region; /* the peer's, numbered in the order of its reg() */
     uint64_t offset; /* in that region */
     uint64_t bytes;  /* at least 1 */
     /* (bytes / sum_bytes): XXH3-64 of each sum_bytes of the slice. Must live
@@ -72,7 +72,7 @@ struct transport_range {
     uint64_t bytes;
 };
 
-/* A peer, as seen from the side that opens a path to it. */
+/* A peer, for opening a path to it. */
 struct transport_peer {
     const char *host; /* host and port of its control connection */
     uint16_t port;
@@ -83,50 +83,50 @@ struct transport_peer {
 
 /* Callbacks of a path. */
 struct transport_path_ops {
-    /* The path is open: read() may be called. Called once, unless closed()
-     * comes first. */
+    /* Called when the path is open: read() may be called. Called once, unless
+     * closed() comes first. */
     void (*stands)(void *arg);
-    /* The op is over, and its memory is the caller's again. rc: 0, all bytes
-     * were read; -ECANCELED; -EILSEQ: they do not match their sums; -EACCES:
-     * the grant was revoked; other errors close the path, too. Called once for
-     * each read() that returned 0. */
+    /* Called when the op is over, and its memory is the caller's again. rc: 0,
+     * all bytes were read; -ECANCELED; -EILSEQ: they do not match their sums;
+     * -EACCES: the grant was revoked; other errors close the path, too. Called
+     * once for each read() that returned 0. */
     void (*done)(void *arg, uint64_t op_id, int rc);
-    /* The path could not be opened, or failed. All of its ops are done. The
-     * callee must call close(), now or later. */
+    /* Called when the path could not be opened, or failed. All of its ops are
+     * done. The callee must call close(), now or later. */
     void (*closed)(void *arg, int rc, const char *why);
 };
 
 /* Callbacks of an offer. */
 struct transport_offer_ops {
-    /* Nobody reads the grant's memory any more. Called once for each grant,
+    /* Called when the grant's memory is read no more, once for each grant,
      * after its revoke() or after withdraw(). */
     void (*revoked)(void *arg, uint64_t grant_id);
-    /* The peer read outside its grants, or sent malformed bytes. It is served
-     * nothing more; the callee calls withdraw() later. */
+    /* Called when the peer read outside its grants, or sent malformed bytes. It
+     * is served nothing more; the callee calls withdraw() later. */
     void (*broken)(void *arg, const char *why);
-    /* After withdraw(): all grants are revoked, and the offer is freed. */
+    /* Called after withdraw(): all grants are revoked, the offer is freed. */
     void (*withdrawn)(void *arg);
 };
 
 struct transport_ops {
     const char *name; /* in TRANSPORTS, logs and metrics */
-    /* Whether it compares what it reads with the slices' checksums; if not, the
-     * caller must. */
+    /* Whether the transport checks the bytes it reads against the slices'
+     * checksums; if not, the caller must. */
     bool verifies;
 
     /* Frees the transport with its regions, paths and offers, without a
-     * callback. When it returns, nobody touches memory of its ops and grants
-     * any more. */
+     * callback. Afterwards memory of its ops and grants is no longer
+     * touched. */
     void (*free)(struct transport *t);
 
     /* Registers [memory, memory + bytes): peers may read it under grants, and
-     * paths may read into it. `fd` is the file that is mapped there from its
-     * first byte on, or -1. Returns the region's number, or a negative errno:
-     * -ENOTSUP (not this kind of memory), -ENOMEM, ... */
+     * paths may read into it. `fd` is the file mapped there from its first byte
+     * on, or -1. Returns the region's number, or a negative errno: -ENOTSUP
+     * (not this kind of memory), -ENOMEM, ... */
     int (*reg)(struct transport *t, void *memory, uint64_t bytes, int fd);
     /* Registers the pages of a GPU, once, after all other regions. `card` is
      * borrowed for the transport's life. Returns as reg(); -ENOTSUP: the card,
-     * a network card or its driver cannot do it. NULL = host memory only. */
+     * a network card or its driver lacks this. NULL = host memory only. */
     int (*reg_card)(struct transport *t, const struct shared_card *card);
 
     /* --- the side that is read --- */
@@ -151,13 +151,13 @@ struct transport_ops {
     /* --- the side that reads --- */
 
     /* Opens a path to the peer: stands() or closed() follows. Returns it, or
-     * NULL: it cannot reach that peer (another machine, a malformed
+     * NULL: the peer cannot be reached (another machine, a malformed
      * descriptor); try another transport. */
     struct transport_path *(*open)(struct transport *t,
                                    const struct transport_peer *peer,
                                    const struct transport_path_ops *ops,
                                    void *arg);
-    /* Returns whether the path can read a region that the peer registered with
+    /* Returns whether the path can read a region registered by the peer with
      * reg_card(). Call it after stands(). NULL = it cannot. */
     bool (*reads_card)(const struct transport_path *p);
     /* Reads slices[n] from the peer under its grant. op_id must not be in use
@@ -169,7 +169,7 @@ struct transport_ops {
     /* Ends the op soon: done() follows with -ECANCELED, or with 0 if it was
      * over. A no-op for an unknown id. */
     void (*cancel)(struct transport_path *p, uint64_t op_id);
-    /* Returns all bytes moved so far, from which callers see progress. */
+    /* Returns all bytes moved so far, as a sign of progress. */
     uint64_t (*moved_bytes)(const struct transport_path *p);
     /* Frees the path, without a callback. All its ops must be done. */
     void (*close)(struct transport_path *p);

@@ -60,7 +60,7 @@ void card_take(struct card *c)
     } while (n == TAKE_MAX);
 }
 
-/* Completions are there: ask for an event for later ones, then take all. */
+/* Takes all completions, after asking for an event for later ones. */
 static void on_completion(evutil_socket_t, short, void *arg)
 {
     struct card *c = arg;
@@ -134,8 +134,8 @@ static int watch(struct card *c)
     return ibv_req_notify_cq(c->cq, 0) == 0 ? 0 : -EIO;
 }
 
-/* Returns how many completions the queue must have room for: those of all end
- * points that ask, and as many of dying ones. */
+/* Returns how many completions the queue must have room for: of all asking end
+ * points, and of as many dying ones. */
 static int completions_of(const struct rdma *r)
 {
     return (int)(2 * r->config.end_points * (r->spread.credits + 1));

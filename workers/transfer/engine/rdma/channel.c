@@ -93,7 +93,7 @@ void channel_send(struct channel *c, const struct wire_message *m)
     if (!c->bev)
         return;
     wire_message_encode(m, bytes);
-    /* Shut the connection of a peer that reads nothing: on_event() follows. */
+    /* Cuts off a peer that reads nothing: on_event() follows. */
     if (bufferevent_write(c->bev, bytes, sizeof(bytes)) < 0 ||
         evbuffer_get_length(bufferevent_get_output(c->bev)) > OUTPUT_MAX_BYTES)
         shutdown(bufferevent_getfd(c->bev), SHUT_RDWR);

@@ -1,4 +1,4 @@
-/* For all files of the module: the log, registered memory, and marking paths
+/* For all files of the module: the log, registered memory, and marks on paths
  * and offers for the next turn. */
 #include <errno.h>
 #include <event2/event.h>

@@ -20,7 +20,7 @@ static uint64_t name_of(const struct end *e, uint32_t slice)
            (uint64_t)e->slot << NAME_SLICE_BITS | slice;
 }
 
-/* Returns the end point of a completion, or NULL: it is gone. */
+/* Returns the end point of a completion; NULL = it is gone. */
 static struct end *end_of(const struct rdma *r, uint64_t name, uint32_t *slice)
 {
     uint32_t slot =
@@ -34,7 +34,7 @@ static struct end *end_of(const struct rdma *r, uint64_t name, uint32_t *slice)
 }
 
 /* Posts an empty read, which shows whether the rail works before slices depend
- * on it. It needs a valid key, because a repeated read is checked for it. */
+ * on it. Its key must be valid, because a repeated read is checked for it. */
 static void probe(struct end *e)
 {
     const struct rdma_path *p = e->path;

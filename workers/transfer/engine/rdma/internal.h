@@ -1,8 +1,8 @@
 /*
- * Shared by the files of the transport rdma only.
+ * Shared by the files of the transport rdma.
  *
  *   rdma    cards (devices), paths (asking) and offers (serving)
- *   path    channel + a spread + an end point on each rail that it uses
+ *   path    channel + a spread + an end point on each rail in use
  *   offer   channel + the queue pairs that its peer may use, and grants
  *   end     one queue pair, of a path (it posts) or of an offer (it is read)
  *
@@ -33,14 +33,14 @@ struct listener;
 #define RDMA_SLICES_MAX 65536u
 /* Most grants of an offer. */
 #define RDMA_GRANTS_MAX 65536u
-/* Revoked grants that an asker remembers: an op under one may still come. */
+/* Revoked grants that an asker remembers: ops under them may still come. */
 #define RDMA_REVOKED_MAX 1024u
 /* Most connections that have sent no token yet. */
 #define RDMA_STRANGERS_MAX 64u
 /* Time for making a connection, and for the answer to a pairing. */
 #define RDMA_PATIENCE_US 3000000
-/* Time for slices of a queue pair in error to complete; then it is destroyed
- * with them. */
+/* Time for slices of a queue pair in error to complete; then the queue pair is
+ * destroyed. */
 #define RDMA_FLUSH_US 2000000
 /* First and longest pause before a failed rail is tried again. */
 #define RDMA_RETRY_FIRST_US 100000
@@ -82,7 +82,7 @@ struct job {
 };
 
 struct job_thread {
-    struct crew *crew; /* of one thread; NULL = not started */
+    struct crew *crew; /* one thread; NULL = not started */
     int bell;          /* eventfd: a job is over */
 };
 
@@ -91,7 +91,7 @@ struct job_thread {
 /* Runs the jobs that wait, then ends the thread. */
 void job_thread_stop(struct job_thread *t);
 void job_thread_add(struct job_thread *t, struct job *job);
-/* Returns a job that is over, or NULL. */
+/* Returns a finished job, or NULL. */
 struct job *job_thread_over(struct job_thread *t);
 
 /* --- gid.c --- */
@@ -129,11 +129,11 @@ struct card {
 /* Opens the device c->nic.name; c->rdma, c->index and c->nic are set. Returns
  * 0, or a negative errno with a message in err[err_bytes]. */
 [[nodiscard]] int card_open(struct card *c, char *err, size_t err_bytes);
-/* Closes the card, even if it was opened in part. No end point may be left. */
+/* Closes the card, even if opened only in part. No end point may be left. */
 void card_close(struct card *c);
 /* Takes all completions. */
 void card_take(struct card *c);
-/* Takes all jobs that are over. */
+/* Takes all finished jobs. */
 void card_take_jobs(struct card *c);
 
 /* --- end.c, end_io.c: queue pairs --- */
@@ -152,14 +152,14 @@ struct end {
     TAILQ_ENTRY(end) link; /* in path.all or offer.ends */
     enum end_state state;
     struct card *card;
-    struct rdma_path *path;   /* whose reads it posts; NULL if it serves */
-    struct rdma_offer *offer; /* whose peer reads; NULL if it asks */
+    struct rdma_path *path;   /* posts the path's reads; NULL if it serves */
+    struct rdma_offer *offer; /* its peer reads; NULL if it asks */
     uint64_t id;              /* of the pairing */
     uint32_t slot;            /* in rdma.ends */
     uint32_t place;           /* in rdma.sieve; SIEVE_NONE = none */
     uint32_t peer_rail;
     uint32_t posted; /* work requests not completed */
-    int64_t from_us; /* begin of its state */
+    int64_t from_us; /* begin of the present state */
     bool doomed;     /* dies when its job is over */
     bool asked;      /* PAIR was sent: the peer has a queue pair for it */
     struct job job;
@@ -167,10 +167,10 @@ struct end {
 
 TAILQ_HEAD(end_list, end);
 
-/* A slot in rdma.ends: completions name it. */
+/* A slot in rdma.ends, named by completions. */
 struct end_slot {
     struct end *end; /* NULL = free */
-    uint32_t turn;   /* how often it was taken */
+    uint32_t turn;   /* how often the slot was taken */
     uint32_t next;   /* next free slot, if free */
 };
 
@@ -191,7 +191,7 @@ void end_fail(struct end *e, const char *why);
 void end_post(struct end *e, struct spread_slice **slices, uint32_t n);
 /* Takes a completion of card `c`. */
 void end_completed(struct card *c, const struct ibv_wc *wc);
-/* Goes on after the job of an end point. */
+/* Continues with an end point after its job. */
 void end_job_over(struct job *job);
 /* Ends states that take too long. */
 void end_tick(struct end *e, int64_t now_us);
@@ -206,12 +206,12 @@ void end_free(struct end *e);
 
 struct channel {
     struct bufferevent *bev;
-    /* A message came. Returns false if the channel is gone. */
+    /* Takes a message. Returns false if the channel is gone. */
     bool (*message)(void *arg, const struct wire_message *m);
-    /* The channel has failed: -EBADMSG (a malformed message), or another errno.
-     * The callee calls channel_fini(). */
+    /* Called when the channel has failed: -EBADMSG (a malformed message), or
+     * another errno. The callee calls channel_fini(). */
     void (*gone)(void *arg, int rc, const char *why);
-    void (*opened)(void *arg); /* NULL if it was accepted */
+    void (*opened)(void *arg); /* NULL = the connection was accepted */
     void *arg;
 };
 
@@ -224,7 +224,7 @@ struct channel {
 void channel_send(struct channel *c, const struct wire_message *m);
 /* Moves the connection of `from` to `c`. */
 void channel_move(struct channel *c, struct channel *from);
-/* Closes it, without a callback. */
+/* Closes a channel, without a callback. */
 void channel_fini(struct channel *c);
 
 /* --- grants.c, path.c, path_wire.c, path_open.c: asking --- */
@@ -240,18 +240,18 @@ struct rdma_path {
     struct spread *spread;
     struct event *timer;
     struct end *ends[SPREAD_RAILS_MAX];  /* of each rail; NULL = none */
-    uint32_t attempts[SPREAD_RAILS_MAX]; /* failed ones of each rail */
-    struct end_list all;                 /* end points, even dying ones */
+    uint32_t attempts[SPREAD_RAILS_MAX]; /* failed attempts of each rail */
+    struct end_list all;                 /* end points, dying ones included */
     uint64_t n_pairings;
     uint64_t moved_bytes;
     uint64_t *grants; /* (n_grants): allowed */
     uint32_t n_grants, grants_room;
-    uint64_t *leaving; /* (n_leaving): revoked, but ops under them are left */
+    uint64_t *leaving; /* (n_leaving): revoked grants that still have ops */
     uint32_t n_leaving, leaving_room;
     uint64_t revoked[RDMA_REVOKED_MAX]; /* a ring */
     uint32_t n_revoked;
     int64_t opened_us;
-    bool welcome; /* WELCOME came */
+    bool welcome; /* WELCOME has come */
     bool rail_up; /* a rail is or was up */
     bool stands;  /* stands() was called */
     bool dirty;   /* in rdma.dirty_paths */
@@ -259,7 +259,7 @@ struct rdma_path {
     int rc; /* negative = failed */
     char why[96];
     bool told;   /* closed() was called */
-    bool closed; /* by its owner */
+    bool closed; /* closed by its owner */
 };
 
 struct transport_path *rdma_open(struct transport *t,
@@ -278,7 +278,7 @@ void path_pump(struct rdma_path *p);
 void path_fail(struct rdma_path *p, int rc, const char *why);
 /* Calls back for ops that ended, and for the path's own end. */
 void path_tell(struct rdma_path *p);
-/* Marks the path: the next turn calls path_pump() and path_tell(). */
+/* Marks the path, so that the next turn calls path_pump() and path_tell(). */
 void path_mark(struct rdma_path *p);
 /* The callbacks of its channel. */
 void path_opened(void *arg);
@@ -343,11 +343,11 @@ void rdma_withdraw(struct transport_offer *o);
 void offer_take(struct rdma_offer *o, struct channel *c);
 /* Calls back for revoked grants and a broken offer. */
 void offer_tell(struct rdma_offer *o);
-/* Marks the offer: the next turn calls offer_tell(). */
+/* Marks the offer, so that the next turn calls offer_tell(). */
 void offer_mark(struct rdma_offer *o);
 /* Drops a peer that does not answer REVOKE in time. */
 void offer_tick(struct rdma_offer *o, int64_t now_us);
-/* An end point of the offer was made, or freed. */
+/* Called when an end point of the offer was made, or freed. */
 void offer_end_made(struct end *e);
 void offer_end_gone(const struct end *e);
 void offer_reap(struct rdma_offer *o);
@@ -369,8 +369,8 @@ void rdma_strangers_drop(struct rdma *r, int64_t since_us);
 
 /* --- rdma.c, common.c --- */
 
-/* Peers may only read: a key covers a whole region, so a peer that may write
- * could damage any block. */
+/* Peers may only read: a key covers a whole region, so that a peer with the
+ * right to write could damage any block. */
 #define RDMA_PEERS_MAY IBV_ACCESS_REMOTE_READ
 
 /* Memory to register: host memory, or a GPU's if `fd` is its dmabuf. */
@@ -380,7 +380,7 @@ struct rdma_memory {
     int fd; /* -1 = host memory */
 };
 
-/* Functions of higher files that lower files call. */
+/* Functions in higher files that lower files call. */
 struct rdma_up {
     void (*completed)(struct card *c, const struct ibv_wc *wc);
     void (*job_over)(struct job *job);
@@ -408,7 +408,7 @@ struct rdma {
         uint32_t classes[SPREAD_RAILS_MAX]; /* of each card */
     } regions[TRANSPORT_REGIONS_MAX];
     uint32_t n_regions;
-    struct sieve *sieve;   /* of the end points that ask */
+    struct sieve *sieve;   /* of the asking end points */
     struct end_slot *ends; /* (n_slots): asking, serving and dying ones */
     uint32_t n_slots;
     uint32_t free_slot; /* SIEVE_NONE = none */

@@ -1,4 +1,4 @@
-/* Offers: the side that is read. */
+/* Offers: the side whose memory is read. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,7 +113,7 @@ int rdma_grant(struct transport_offer *offer, uint64_t grant_id,
     return 0;
 }
 
-/* Ends a grant that nobody uses any more. */
+/* Ends a grant that is no longer used. */
 static void grant_over(struct rdma_offer *o, struct grant *g)
 {
     g->over = true;
@@ -136,8 +136,8 @@ void rdma_revoke(struct transport_offer *offer, uint64_t grant_id)
         grant_over(o, g);
 }
 
-/* If the peer has no channel and no queue pair here any more: ends its revoked
- * grants; the others can be sent again to a new channel. */
+/* Handles a peer without a channel and queue pair here: ends its revoked
+ * grants; other grants can be sent again to a new channel. */
 static void peer_gone(struct rdma_offer *o)
 {
     struct grant *g;
@@ -255,8 +255,8 @@ void offer_take(struct rdma_offer *o, struct channel *c)
     struct wire_message m = {.type = WIRE_WELCOME};
     struct grant *g;
 
-    /* One connection at a time: after a lost one, only once all of its queue
-     * pairs are gone. */
+    /* Allows one connection at a time: after a lost one, only once all of its
+     * queue pairs are gone. */
     if (o->channel.bev || !TAILQ_EMPTY(&o->ends) || o->broken || o->withdrawn) {
         channel_fini(c);
         return;

@@ -1,4 +1,4 @@
-/* Paths: the side that reads at a peer. */
+/* Paths: the side that reads a peer's memory. */
 #include <errno.h>
 #include <event2/event.h>
 #include <stdio.h>
@@ -73,7 +73,7 @@ void path_reap(struct rdma_path *p)
 
 /* Returns the peer's rail to pair with: of its rails that are up, the nearest
  * to its memory, and of these the one with the same number. Every second
- * attempt is that one; the attempts in between try the others in turn, as cards
+ * attempt takes this one; attempts in between take the others in turn, as cards
  * may reach only cards of the same number. */
 static uint32_t partner(const struct rdma_path *p, uint32_t rail)
 {

@@ -19,8 +19,8 @@ static void on_paired(struct rdma_path *p, const struct wire_message *m)
 
 /* --- rails --- */
 
-/* Pause before a rail that came up is tried: the peer's end of the link mostly
- * comes up with it, but its RAIL message arrives later. */
+/* Pause before a rail that came up is tried: the other end of the link mostly
+ * comes up with it, but the RAIL message about that arrives later. */
 #define LINK_UP_US 100000
 
 void path_rail_changed(struct rdma_path *p, uint32_t rail, bool up)

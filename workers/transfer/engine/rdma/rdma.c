@@ -110,8 +110,8 @@ static int reg(struct transport *t, void *memory, uint64_t bytes, int)
     return reg_all((struct rdma *)t, &m, topology_node_of(memory, bytes));
 }
 
-/* Registers a GPU's pages for all network cards alike: which one is near is not
- * known. */
+/* Registers a GPU's pages for all network cards, since it is not known which is
+ * near. */
 static int reg_card(struct transport *t, const struct shared_card *card)
 {
     const struct rdma_memory m = {
@@ -260,7 +260,7 @@ static int complete(struct rdma *r, char *err, size_t err_bytes)
     return 0;
 }
 
-/* Makes slots for end points that ask, that serve, and as many dying ones. */
+/* Makes slots for asking end points, serving ones, and as many dying ones. */
 static int make_ends(struct rdma *r)
 {
     r->n_slots = 4 * r->config.end_points;

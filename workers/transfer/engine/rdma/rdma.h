@@ -1,7 +1,7 @@
 /*
  * The transport over RDMA: one-sided reads over all network cards of the
- * machine. It is a module that is loaded on demand, so that a worker also
- * starts, and uses other transports, on a machine without libibverbs.
+ * machine. A module, loaded on demand, so that a worker also starts, and uses
+ * other transports, on a machine without libibverbs.
  */
 #ifndef WORKERS_TRANSFER_ENGINE_RDMA_RDMA_H
 #define WORKERS_TRANSFER_ENGINE_RDMA_RDMA_H

@@ -8,7 +8,7 @@
 struct place {
     TAILQ_ENTRY(place) link; /* in `order`, or in `free` */
     void *owner;
-    bool used; /* since the hand passed it */
+    bool used; /* used since the hand passed it */
     bool pinned;
 };
 
@@ -61,7 +61,7 @@ uint32_t sieve_add(struct sieve *s, void *owner)
     return (uint32_t)(p - s->places);
 }
 
-/* Returns the next newer place, at which the hand looks after `p`. */
+/* Returns the next newer place, where the hand looks after `p`. */
 static struct place *newer(struct place *p)
 {
     return TAILQ_PREV(p, place_list, link);

@@ -2,8 +2,8 @@
  * Chooses the end point to end when there are too many: a table of a fixed
  * number of places with SIEVE eviction (Zhang et al., "SIEVE is Simpler than
  * LRU", NSDI 2024). A hand moves from the oldest place to the newest, around
- * and around, and evicts the first place that was not used since it last passed
- * there. Skips pinned places, which have work under way. Pure.
+ * and around, and evicts the first place not used since it last passed there.
+ * It skips pinned places, which have work under way. Pure.
  */
 #ifndef WORKERS_TRANSFER_ENGINE_RDMA_SIEVE_H
 #define WORKERS_TRANSFER_ENGINE_RDMA_SIEVE_H

@@ -163,7 +163,7 @@ static void drop_again(struct spread *s, const struct spread_op *op)
     s->again_tail = at;
 }
 
-/* Ends the op with rc as soon as its slices under way have come back. */
+/* Ends the op with rc as soon as its slices under way are back. */
 static void end(struct spread *s, struct spread_op *op, int rc)
 {
     if (op->rc != 0)

@@ -9,9 +9,9 @@
  *
  * An op is cut into slices of slice_bytes as they are sent. Ops take turns,
  * slice by slice. A slice goes to the rail that would finish it first, so rails
- * get work in proportion to their rates, and a slice waits for a fast rail
- * rather than go to a slow one. Only rails of the lowest class with a rail UP
- * get slices: higher classes are used when these have failed.
+ * get work in proportion to their rates, and a slice may wait for a fast rail
+ * while a slow one is idle. Only rails of the lowest class with a rail UP get
+ * slices: higher classes are used when these have failed.
  *
  * A rail:   AWAY --spread_try()--> TRYING --spread_rail_up()--> UP
  *             ^------- spread_rail_failed(), with a longer wait ------|
@@ -97,22 +97,22 @@ void spread_cancel(struct spread *s, uint64_t op_id);
 /* Ends all ops with rc as soon as they can. */
 void spread_fail(struct spread *s, int rc);
 
-/* Returns the next slice to post, which is under way from now on, or NULL:
- * nothing is left, or no rail has room. O(rails). */
+/* Returns the next slice to post, which counts as under way, or NULL: no slice
+ * is left, or no rail has room. O(rails). */
 struct spread_slice *spread_next(struct spread *s, int64_t now_us);
 
 /* Notes that a slice was moved. */
 void spread_moved(struct spread *s, struct spread_slice *slice, int64_t now_us);
 
-/* Notes that a slice was lost: not moved, or not surely, and no longer moving
- * on this side. It is sent again unless its op is ending. */
+/* Notes that a slice was lost: not moved, or not certainly, and no longer
+ * moving on this side. It is sent again unless its op is ending. */
 void spread_lost(struct spread *s, struct spread_slice *slice);
 
 /* Returns the slice under way in slot `index`, or NULL. */
 struct spread_slice *spread_slice_at(struct spread *s, uint32_t index);
 
-/* Returns a rail to try now, which becomes TRYING, or SPREAD_NONE. Tries none
- * while nothing is to be sent, unless `wanted`. O(rails). */
+/* Returns a rail to try now, which becomes TRYING, or SPREAD_NONE. Without
+ * unsent slices, tries none unless `wanted`. O(rails). */
 uint32_t spread_try(struct spread *s, bool wanted, int64_t now_us);
 
 /* Notes that the rail can be used. */
@@ -126,8 +126,8 @@ void spread_rail_failed(struct spread *s, uint32_t rail, int64_t now_us);
  * is UP or TRYING. */
 void spread_rail_renew(struct spread *s, uint32_t rail, int64_t at_us);
 
-/* Notes that a rail that is UP gave its end point away: it is AWAY, and may be
- * tried at once. */
+/* Notes that a rail that is UP lost its end point to another: it is AWAY, and
+ * may be tried at once. */
 void spread_rail_drop(struct spread *s, uint32_t rail);
 
 enum spread_rail_state spread_rail_state(const struct spread *s, uint32_t rail);
@@ -141,10 +141,10 @@ double spread_rail_rate(const struct spread *s, uint32_t rail);
 /* Takes an ended op: *op_id and *rc. Returns false if there is none. */
 [[nodiscard]] bool spread_ended(struct spread *s, uint64_t *op_id, int *rc);
 
-/* Returns whether it has no op, not even an ended one. */
+/* Returns whether the spread has no op, not even an ended one. */
 bool spread_is_idle(const struct spread *s);
 
-/* Returns whether there are ops, and nothing was moved for stall_us. */
+/* Returns whether there are ops, but no byte was moved for stall_us. */
 bool spread_stalled(const struct spread *s, int64_t now_us);
 
 /* Returns when (us) a rail is due or the path stalls; INT64_MAX = never. */

@@ -1,4 +1,4 @@
-/* Shared by the files of the spread only. */
+/* Shared by the files of the spread; private to them. */
 #ifndef WORKERS_TRANSFER_ENGINE_RDMA_SPREAD_INTERNAL_H
 #define WORKERS_TRANSFER_ENGINE_RDMA_SPREAD_INTERNAL_H
 
@@ -6,19 +6,19 @@
 
 #include "workers/transfer/engine/rdma/spread.h"
 
-/* An op is in `ready` while slices can be cut off it, then or while held in
- * `others`, and in `ended` once it ended. */
+/* An op: in `ready` while slices can be cut off it, then or while held in
+ * `others`, and in `ended` after its end. */
 struct spread_op {
     TAILQ_ENTRY(spread_op) link;
     uint64_t id;
     uint64_t grant;
-    bool held;      /* GRANT has not come */
+    bool held;      /* its GRANT has not come */
     bool over;      /* in `ended` */
-    int rc;         /* not 0 = nothing more of it is sent */
+    int rc;         /* not 0 = it sends nothing more */
     uint32_t slots; /* slices under way, or to be sent again */
     uint32_t n;
-    uint32_t next; /* index of the first slice that is not all cut */
-    uint64_t at;   /* bytes of that slice that are cut */
+    uint32_t next; /* first transport_slice not cut completely */
+    uint64_t at;   /* bytes of this one cut so far */
     struct transport_slice slices[]; /* (n) */
 };
 
@@ -32,7 +32,7 @@ struct rail {
     double bytes_per_s;
     bool measured;        /* bytes_per_s was */
     int64_t since_us;     /* begin of the measurement; negative = none */
-    uint64_t since_bytes; /* moved since then */
+    uint64_t since_bytes; /* bytes moved since then */
 };
 
 TAILQ_HEAD(op_list, spread_op);

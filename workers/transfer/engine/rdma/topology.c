@@ -1,4 +1,4 @@
-/* Finds the network cards, and which memory each is near to. */
+/* Finds the network cards, and which memory each is near. */
 #include "workers/transfer/engine/rdma/topology.h"
 
 #include <dirent.h>
@@ -179,7 +179,7 @@ int32_t topology_node_of(const void *memory, uint64_t bytes)
     };
     int nodes[3] = {-1, -1, -1};
 
-    /* Without target nodes it moves nothing and only returns the nodes. */
+    /* Called without target nodes: moves nothing and only returns the nodes. */
     if (syscall(SYS_move_pages, 0, 3ul, pages, NULL, nodes, 0) != 0)
         return TOPOLOGY_ANYWHERE;
     if (nodes[0] < 0 || nodes[0] != nodes[1] || nodes[0] != nodes[2])

@@ -29,7 +29,7 @@ struct topology_nic {
 struct topology {
     uint32_t n_nics;
     struct topology_nic nics[TOPOLOGY_NICS_MAX]; /* by name */
-    /* As the kernel gives them; 0 = not known. */
+    /* Distances from the kernel; 0 = unknown. */
     uint8_t distance[TOPOLOGY_NODES_MAX][TOPOLOGY_NODES_MAX];
 };
 
@@ -42,13 +42,13 @@ struct topology {
 [[nodiscard]] int topology_read(const char *root, const char *only,
                                 struct topology *out);
 
-/* Writes a row of the matrix: classes[i] is that of nics[i] for memory on
- * `node`; 0 = nearest, which at least one card is. O(cards squared). */
+/* Writes a row of the matrix: classes[i] is the class of nics[i] for memory on
+ * `node`; 0 = nearest, as at least one card is. O(cards squared). */
 void topology_classes(const struct topology *t, int32_t node,
                       uint32_t classes[TOPOLOGY_NICS_MAX]);
 
 /* Returns the node of [memory, memory + bytes) if its first, middle and last
- * page are on the same one, else TOPOLOGY_ANYWHERE. */
+ * page are on the same node, else TOPOLOGY_ANYWHERE. */
 int32_t topology_node_of(const void *memory, uint64_t bytes);
 
 #endif

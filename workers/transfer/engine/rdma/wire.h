@@ -77,8 +77,8 @@ struct wire_message {
     uint8_t data[16]; /* HELLO: the token; PAIR, PAIRED: the sender's GID */
 };
 
-/* Writes a descriptor to out[TRANSPORT_DESCRIPTOR_MAX], without the rails that
- * do not fit. Returns its length. */
+/* Writes a descriptor to out[TRANSPORT_DESCRIPTOR_MAX], without rails for which
+ * it has no room. Returns its length. */
 size_t wire_descriptor_encode(const struct wire_descriptor *d, uint8_t *out);
 
 /* Reads a descriptor. Returns 0, or -EBADMSG: wrong magic number, no rail or

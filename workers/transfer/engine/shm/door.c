@@ -51,7 +51,7 @@ static void caller_free(struct shm_caller *c)
     free(c);
 }
 
-/* Returns whether an offer has that token, in constant time for each offer. */
+/* Returns whether an offer has this token, in constant time for each offer. */
 static bool knows(const struct shm *s, const uint8_t *token)
 {
     const struct shm_offer *o;
@@ -128,7 +128,7 @@ static void pause_listening(const struct shm *s)
 
 /* Any process on this machine can connect to the socket. So that silent callers
  * do not keep peers out, closes the one that waited longest if there are too
- * many; it is served first if its token is there. */
+ * many; it is served first if its token has come. */
 static void make_room(const struct shm *s)
 {
     struct shm_caller *first = TAILQ_FIRST(&s->callers);

@@ -1,6 +1,6 @@
 /*
- * Shared by the files of the transport over shared memory only. engine/ops.h
- * has the ops.
+ * Shared by the files of the transport over shared memory. engine/ops.h has the
+ * ops.
  *
  * Invariants:
  *   a path's mappings last as long as its ops
@@ -36,7 +36,7 @@ struct shm_region {
     uint8_t *memory;
     uint64_t bytes;
     int fd;                         /* borrowed; -1 in a path */
-    const struct shared_card *card; /* reads it; NULL = host memory, mapped */
+    const struct shared_card *card; /* to read it; NULL = host memory, mapped */
 };
 
 /* The packet that carries the files. */

@@ -2,8 +2,8 @@
  * The transport between workers on one machine: the asker maps the holder's
  * slab, which only the holder can write, and copies blocks out of it on threads
  * of its own. The descriptor has the machine's boot id, the name of a socket
- * and a token, which only the peer of that control connection gets; whoever
- * sends the token to the socket gets the slab's file.
+ * and a token, which only the peer of the control connection gets; a process
+ * that sends the token to the socket gets the slab's file.
  */
 #ifndef WORKERS_TRANSFER_ENGINE_SHM_SHM_H
 #define WORKERS_TRANSFER_ENGINE_SHM_SHM_H

@@ -1,4 +1,4 @@
-/* A stream that answers: sends memory that is granted to its peer. */
+/* A stream that answers: sends memory granted to its peer. */
 #include <errno.h>
 
 #include "workers/transfer/engine/tcp/internal.h"
@@ -10,8 +10,8 @@ static void queue_answer(struct tcp_stream *s, const struct tcp_answer *a)
     s->answers[at] = *a;
 }
 
-/* Turns queued answers under ended grants into refusals. The answer that is
- * being sent has announced its bytes and stays. With the lock. */
+/* Turns queued answers under ended grants into refusals. The answer being sent
+ * has announced its bytes and stays. With the lock. */
 static void drop_ended(struct tcp_stream *s)
 {
     for (uint32_t i = s->answering; i < s->n_answers; i++) {
@@ -50,7 +50,7 @@ static int on_token(struct tcp_stream *s)
     return s->offer ? 1 : -EACCES;
 }
 
-/* Ends a stream that was told to close, unless its token came meanwhile. */
+/* Ends a stream that was told to close, unless its token has come. */
 static int unbound_look(struct tcp_stream *s)
 {
     struct tcp *t = s->io->tcp;
@@ -133,7 +133,7 @@ static int answer_read(struct tcp_stream *s)
     return rc;
 }
 
-/* Removes the first answer, which was sent. */
+/* Removes the first answer, now sent. */
 static void answer_over(struct tcp_stream *s)
 {
     struct tcp *t = s->io->tcp;

@@ -7,7 +7,7 @@
 /* Most bytes read before other streams get their turn. */
 #define TURN_BYTES (2u << 20)
 
-/* Takes `part` out of its op: its bytes will be thrown away. With the lock. */
+/* Takes `part` out of its op: its bytes will be dropped. With the lock. */
 static void let_go(struct tcp_part *part, int rc)
 {
     if (part->what.op)
@@ -62,7 +62,7 @@ static int on_answer(struct tcp_stream *s)
     struct tcp_part *part = TAILQ_FIRST(&s->flying);
     int status = tcp_answer_decode(s->head);
 
-    /* No answer may come before its whole request was sent. */
+    /* An answer must not come before its whole request was sent. */
     if (status < 0 || !part || part == s->out_part)
         return -EBADMSG;
     if (status == TCP_REVOKED) {

@@ -38,8 +38,8 @@ static void give_up(struct tcp_dial *d, int rc)
     pthread_mutex_unlock(&p->tcp->set.lock);
 }
 
-/* Gives the socket to a thread, after WELCOME: the peer sends nothing more
- * before this side asks. */
+/* Gives the socket to a thread after WELCOME: the peer sends nothing more until
+ * asked. */
 static void stand(struct tcp_dial *d)
 {
     struct tcp_path *p = d->path;

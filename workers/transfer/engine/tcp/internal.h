@@ -1,10 +1,10 @@
 /*
- * Shared by the files of the transport over TCP only.
+ * Shared by the files of the transport over TCP.
  *
  * Threads: the loop's thread calls the transport's functions; each I/O thread
  * moves the bytes of its streams. A stream belongs to its thread. set.lock
- * (engine/ops.h, which has the ops) guards all that both touch, and is never
- * held while bytes move.
+ * (engine/ops.h, which has the ops) guards all data that both touch, and is
+ * never held while bytes move.
  *
  * Invariants:
  *   memory of an op is touched only by streams with parts of it in flight
@@ -28,13 +28,13 @@
 /* Most unanswered requests of a stream, and most bytes asked for by them. */
 #define TCP_FLYING_MAX 16u
 #define TCP_FLYING_BYTES (4u << 20)
-/* Most requests that a stream has read and not answered. */
+/* Most unanswered requests that a stream has read. */
 #define TCP_ANSWERS_MAX 32u
 /* Ended grants that an offer remembers: requests under them may still come. */
 #define TCP_ENDED_MAX 4096u
 /* Time in which an accepted connection must send its token. */
 #define TCP_TOKEN_US 10000000
-/* A peer that receives nothing for this long is gone. */
+/* A peer that receives no byte for this long counts as gone. */
 #define TCP_SEND_US 5000000
 
 struct event;
@@ -47,7 +47,7 @@ struct tcp_stream;
 /* A part that was requested. */
 struct tcp_part {
     TAILQ_ENTRY(tcp_part) link;
-    struct op_part what; /* op NULL = cancelled; its bytes are thrown away */
+    struct op_part what; /* op NULL = cancelled; its bytes are dropped */
 };
 
 TAILQ_HEAD(tcp_parts, tcp_part);
@@ -126,7 +126,7 @@ struct tcp {
     uint32_t n_regions;
     /* Guarded by set.lock, like members of offers: */
     struct strangers unbound; /* accepted streams without an offer */
-    uint32_t n_leaving;       /* told to close to make room, still open */
+    uint32_t n_leaving;       /* told to close to make room, but still open */
     TAILQ_HEAD(, tcp_offer) offers;
     struct tcp_grants revoked;
 };
@@ -135,16 +135,16 @@ struct tcp {
 
 /* The side of a stream: it asks or answers. */
 struct tcp_role {
-    /* Takes incoming bytes. Returns 0: call again when more came; 1: call again
+    /* Takes incoming bytes. Returns 0: call again when more come; 1: call again
      * after sending; or a negative errno. */
     int (*read)(struct tcp_stream *s);
-    /* Sends what is ready. Returns 1: all is sent; 0: the socket takes no more;
+    /* Sends ready output. Returns 1: all is sent; 0: the socket takes no more;
      * or a negative errno. */
     int (*send)(struct tcp_stream *s);
-    /* Looks for changes by the loop's thread. Returns 0, or a negative errno
+    /* Handles changes made by the loop's thread. Returns 0, or a negative errno
      * that ends the stream. */
     int (*look)(struct tcp_stream *s);
-    /* Releases everything of the stream, which has ended. */
+    /* Releases all resources of an ended stream. */
     void (*end)(struct tcp_stream *s, int rc);
 };
 
@@ -207,11 +207,11 @@ int64_t tcp_stream_body(struct tcp_stream *s);
 
 /* --- offer.c: grants, with the lock --- */
 
-/* Returns the offer with that token, and counts one more stream of it. NULL: no
+/* Returns the offer with this token, and counts one more stream of it. NULL: no
  * such offer, or it has TCP_STREAMS_MAX streams. */
 struct tcp_offer *tcp_offer_bind(struct tcp *t, const uint8_t *token);
 
-/* Returns the memory that `r` asks for, and counts a use of its grant, *grant.
+/* Returns the memory requested by `r`, and counts a use of its grant, *grant.
  * NULL and *rc: -ECANCELED: the grant has ended; -EPERM: not granted. */
 uint8_t *tcp_offer_use(struct tcp_offer *o, const struct tcp_request *r,
                        struct tcp_grant **grant, int *rc);
@@ -239,8 +239,8 @@ extern const struct tcp_role tcp_answers; /* of an offer */
 void tcp_io_stop(struct tcp *t);
 
 /* Gives the connected socket `fd` to a thread, which owns it: as a stream of
- * `path`, which has counted it as a user, or if NULL of the offer whose token
- * it sends. Returns 0, or -ENOMEM, and fd is closed. */
+ * `path`, which has counted it as a user; with NULL, of the offer whose token
+ * arrives on it. Returns 0, or -ENOMEM, and fd is closed. */
 [[nodiscard]] int tcp_io_add(struct tcp *t, int fd, struct tcp_path *path);
 
 /* --- dial.c --- */

@@ -33,8 +33,8 @@ static void stream_end(struct tcp_stream *s, int rc)
     stream_free(s);
 }
 
-/* Waits until the socket takes output. A wait under way goes on with its
- * timeout: a wake-up is no progress. */
+/* Waits until the socket takes output. A wait under way keeps its timeout: a
+ * wake-up is no progress. */
 static int write_on(struct tcp_stream *s)
 {
     const struct timeval patience = {.tv_sec = TCP_SEND_US / 1000000};
@@ -44,8 +44,8 @@ static int write_on(struct tcp_stream *s)
                : event_add(s->writable, &patience);
 }
 
-/* Sends what is ready and waits for the next event. rc is what role->read() or
- * role->look() returned. */
+/* Sends ready output and waits for the next event. rc is the result of
+ * role->read() or role->look(). */
 static void stream_go(struct tcp_stream *s, int rc)
 {
     int out = rc < 0 ? rc : s->role->send(s);
@@ -150,7 +150,7 @@ void tcp_io_stop(struct tcp *t)
         bell_ring(io->wake);
         pthread_join(io->thread, NULL);
     }
-    /* Free the bells last: each thread may wake the others until it ends. */
+    /* Frees the bells last: each thread may wake the others until it ends. */
     for (uint32_t i = 0; i < t->config.streams; i++) {
         bell_free(t->ios[i].wake);
         if (t->ios[i].base)

@@ -5,7 +5,7 @@
 
 #include "workers/transfer/engine/tcp/internal.h"
 
-/* Bytes read at once of a body that is thrown away. */
+/* Bytes read at once of a body to be dropped. */
 #define WASTE_BYTES (64u << 10)
 
 static int out_of(struct tcp_stream *s, struct iovec v[2])

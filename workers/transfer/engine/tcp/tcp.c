@@ -267,8 +267,7 @@ struct transport *tcp_transport_new(const struct tcp_config *config)
 }
 
 /* Tells a connection without a token to close if there are too many. Returns
- * whether there is room for one more: not if too many are still being closed.
- */
+ * whether there is room for one more: not while too many are closing. */
 static bool make_room(struct tcp *t)
 {
     pthread_mutex_lock(&t->set.lock);

@@ -26,7 +26,7 @@ struct tcp_config {
     struct event_base *base;       /* borrowed, like all pointers here */
     struct evdns_base *dns;        /* NULL = addresses only */
     const struct secret *secret;   /* NULL = none */
-    const struct msg_hello *hello; /* this worker's; its kind is replaced */
+    const struct msg_hello *hello; /* this worker's, with another kind */
     uint32_t streams; /* to each peer, and threads: 1 to TCP_STREAMS_MAX */
 };
 
