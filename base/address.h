@@ -1,4 +1,4 @@
-/* HOST:PORT, as options and configurations give it. */
+/* HOST:PORT, as written in options and configurations. */
 #ifndef BASE_ADDRESS_H
 #define BASE_ADDRESS_H
 
@@ -16,10 +16,10 @@ struct address {
  * -EINVAL with *a untouched. */
 [[nodiscard]] int address_parse(const char *text, struct address *a);
 
-/* address_meet(a, a_more, b, b_more): whether two listeners, each with a_more
- * (b_more) further ports after its own, would use the same port of the same
- * address. 0.0.0.0, :: and "*" are every address. Of names, only localhost is
- * resolved. Port 0 meets nothing: the kernel picks another one each time. */
+/* address_meet(a, a_more, b, b_more): returns whether two listeners, each with
+ * a_more (b_more) further ports after its own, would use the same port of the
+ * same address. 0.0.0.0, :: and "*" are every address. Of names, only localhost
+ * is resolved. Port 0 meets nothing: the kernel picks another one each time. */
 bool address_meet(const struct address *a, unsigned a_more,
                   const struct address *b, unsigned b_more);
 

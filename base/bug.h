@@ -1,6 +1,5 @@
-/* A broken invariant: no input can cause it, so it is a mistake in the
- * program. It is logged, and the object that it concerns fails; tests
- * abort. */
+/* A broken invariant, which no input can cause: a mistake in the program. It is
+ * logged, and the object concerned fails; tests abort. */
 #ifndef BASE_BUG_H
 #define BASE_BUG_H
 

@@ -15,7 +15,7 @@
 
 #define FILE_BYTES_MAX (1u << 20)
 
-/* Refuses a key with a passphrase: nobody can enter it. */
+/* Refuses a key with a passphrase: a daemon has no one to enter it. */
 static int no_passphrase(char *, int, int, void *)
 {
     return 0;
@@ -45,8 +45,7 @@ static BIO *read_file(const char *path, const char **why)
     return bio;
 }
 
-/* Takes the server's own certificate, which stands first, then its
- * authorities'. */
+/* Takes the server's own certificate, which is first, then its authorities'. */
 static const char *take_certificates(SSL_CTX *context, const char *path)
 {
     const char *why = NULL;
@@ -102,7 +101,7 @@ static int choose(SSL *, const unsigned char **out, unsigned char *n,
                : SSL_TLSEXT_ERR_NOACK;
 }
 
-/* No session cache: the number of clients has no bound. */
+/* No session cache: the number of clients is unbounded. */
 static bool set_up(SSL_CTX *context)
 {
     SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE |
@@ -136,7 +135,7 @@ SSL_CTX *certificate_load(const struct certificate_files *files, char *err,
     return error_null(err, size, "%s: \"%.200s\": %s", option, path, why);
 }
 
-/* Seconds since 1970; 0 for an invalid time. */
+/* Returns seconds since 1970; 0 for an invalid time. */
 static int64_t seconds_of(const ASN1_TIME *t)
 {
     ASN1_TIME *epoch = ASN1_TIME_set(NULL, 0);

@@ -11,7 +11,7 @@
 
 struct ssl_ctx_st;
 
-/* PEM files, and the names of the options that give them. */
+/* PEM files, and the names of their options. */
 struct certificate_files {
     const char *certificate, *certificate_option;
     const char *key, *key_option;
@@ -30,15 +30,15 @@ struct certificate_span {
     int64_t from_s, until_s;
 };
 
-/* certificate_span(certificate): of a context from certificate_load(): from
- * the latest begin to the earliest end. */
+/* certificate_span(certificate): returns the span of a context from
+ * certificate_load(): from the latest begin to the earliest end. */
 struct certificate_span certificate_span(const struct ssl_ctx_st *certificate);
 
-/* certificate_span_warning(span, now_s, text, size): whether an operator
- * should renew the certificate at now_s (Unix time), with "expired on ..", "is
- * not valid before .." or "expires on .." and what to do in text. It warns
- * CERTIFICATE_WARNING_S before the end, or with a third of the lifetime left,
- * whichever is later. */
+/* certificate_span_warning(span, now_s, text, size): returns whether an
+ * operator should renew the certificate at now_s (Unix time), with "expired on
+ * ..", "is not valid before .." or "expires on .." and what to do in text. It
+ * warns CERTIFICATE_WARNING_S before the end, or with a third of the lifetime
+ * left, whichever is later. */
 #define CERTIFICATE_WARNING_S (14 * 86400)
 [[nodiscard]] bool certificate_span_warning(const struct certificate_span *span,
                                             int64_t now_s, char *text,

@@ -1,4 +1,3 @@
-/* The one place where the time is read. */
 #include "base/clock.h"
 
 #include <time.h>

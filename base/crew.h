@@ -17,8 +17,8 @@
 
 struct crew;
 
-/* A part of the caller's job struct, not to be touched until crew_over()
- * returns it. */
+/* A part of the caller's job struct: the caller must not touch it until
+ * crew_over() returns it. */
 struct crew_job {
     STAILQ_ENTRY(crew_job) link;
 };
@@ -31,19 +31,19 @@ struct crew_job {
                            void (*run)(void *arg, struct crew_job *job),
                            void *arg, struct crew **out);
 
-/* Ends the threads after their running jobs. finish: waiting jobs are run
- * first; else they are over without running. */
+/* Ends the threads after their running jobs. finish: waiting jobs run first;
+ * else they are over without running. */
 void crew_stop(struct crew *c, bool finish);
 
-/* Frees it, after running the waiting jobs, if any. Jobs that are over are
- * left to the caller. NULL is a no-op. */
+/* Frees a crew, after running the waiting jobs, if any. Finished jobs are left
+ * to the caller. NULL is a no-op. */
 void crew_free(struct crew *c);
 
 /* crew_add(c, job, urgent): queues a job for the next free thread; urgent jobs
  * go before the others. The queue is unbounded: callers bound it. */
 void crew_add(struct crew *c, struct crew_job *job, bool urgent);
 
-/* Returns the job that was over first, or NULL. wait: blocks until one is. */
+/* Returns the job finished first, or NULL. wait: blocks until one is. */
 struct crew_job *crew_over(struct crew *c, bool wait);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * See dns.h.
  *
- * Each c-ares socket has an event, and a timer calls c-ares when it asks for
- * it. A question cannot be withdrawn: a cancelled look-up (`done` is NULL)
+ * Each c-ares socket has an event, and a timer calls c-ares at its requested
+ * times. A question cannot be withdrawn: a cancelled look-up (`done` is NULL)
  * lives until c-ares has called back.
  */
 #include "base/dns.h"
@@ -80,8 +80,8 @@ static void drop_wire(struct wire *w)
     free(w);
 }
 
-/* Sets the events to wait for on a socket; none: it will be closed. Out of
- * memory, it waits for none: the question is retried, and fails in the end. */
+/* Sets the events to wait for on a socket; none: it will be closed. Without
+ * memory for events the question is retried, and fails in the end. */
 static void on_state(void *arg, ares_socket_t fd, int readable, int writable)
 {
     struct dns *dns = arg;
@@ -178,7 +178,7 @@ void dns_free(struct dns *dns)
     ares_library_cleanup();
 }
 
-/* Returns false for an address of another family. */
+/* Writes the address. Returns false for one of another family. */
 static bool take_address(const struct sockaddr *sa, struct dns_address *out)
 {
     const struct sockaddr_in *in4 = (const void *)sa;
@@ -277,7 +277,7 @@ static void on_answer(void *arg, int status, int, struct ares_addrinfo *found)
 static void ask(struct dns *dns, struct question *q, const char *host,
                 int family)
 {
-    /* Sorting would open a socket for each address. */
+    /* Without sorting, which would open a socket for each address. */
     const struct ares_addrinfo_hints hints = {.ai_flags = ARES_AI_NOSORT,
                                               .ai_family = family,
                                               .ai_socktype = SOCK_STREAM};

@@ -19,8 +19,8 @@
  * without an answer fails after 2 + 4 + 8 s. */
 #define DNS_TIMEOUT_MS 2000
 #define DNS_TRIES 3
-/* Largest UDP answer in bytes, announced by EDNS0: small enough that no
- * network fragments it. Longer answers come over TCP. */
+/* Largest UDP answer in bytes, announced by EDNS0, that no network fragments.
+ * Longer answers come over TCP. */
 #define DNS_UDP_BYTES 1232
 
 struct event_base;
@@ -44,12 +44,12 @@ struct dns_answer {
     struct dns_half v4, v6;
 };
 
-/* The look-up ended. Comes once, from the loop; the answer is borrowed. */
+/* Called once, from the loop, at a look-up's end; the answer is borrowed. */
 typedef void dns_done(void *arg, const struct dns_answer *answer);
 
 /* Makes a resolver that asks the name server ADDRESS:PORT, or, if `server` is
- * "", those of /etc/resolv.conf. Borrows the base. Returns it owned, or NULL:
- * out of memory, or `server` is no address. */
+ * "", the servers in /etc/resolv.conf. Borrows the base. Returns it owned, or
+ * NULL: out of memory, or `server` is no address. */
 [[nodiscard]] struct dns *dns_new(struct event_base *base, const char *server);
 
 /* Frees it; all its look-ups must have ended or been cancelled. NULL is a
@@ -64,14 +64,14 @@ void dns_free(struct dns *dns);
 /* Cancels a look-up: done() is not called. NULL is a no-op. */
 void dns_cancel(struct dns_lookup *lookup);
 
-/* Whether the host is a numeric address; if so, writes *out. */
+/* Returns whether the host is a numeric address; if so, writes *out. */
 bool dns_numeric(const char *host, struct dns_address *out);
 
-/* The first address, IPv4 before IPv6; NULL = none. */
+/* Returns the first address, IPv4 before IPv6; NULL = none. */
 const struct dns_address *dns_first(const struct dns_answer *answer);
 
-/* Why a question failed; NULL = the name has no address. Borrowed from the
- * answer. */
+/* Returns why a question failed; NULL = the name has no address. Borrowed from
+ * the answer. */
 const char *dns_why_not(const struct dns_answer *answer);
 
 /* Writes the address with a port to *out. Returns its size in bytes. */

@@ -4,11 +4,11 @@
 
 #include <stdint.h>
 
-/* entropy_u64(): from the kernel's generator. Exits the program if the kernel
- * has none, because hash seeds must not be guessable. */
+/* entropy_u64(): returns a number from the kernel's generator. Exits the
+ * program if the kernel has none, because hash seeds must not be guessable. */
 uint64_t entropy_u64(void);
 
-/* Numbers fetched ahead, because a system call for each request's number is
+/* Numbers fetched ahead, since a system call for each request would be
  * expensive. All zero is an empty store. */
 #define ENTROPY_AHEAD 32
 struct entropy_store {
@@ -16,7 +16,7 @@ struct entropy_store {
     uint64_t numbers[ENTROPY_AHEAD]; /* (left) */
 };
 
-/* entropy_next(store): as entropy_u64(), from the store. Not for a process
+/* entropy_next(store): does entropy_u64() from the store. Not for a process
  * that forks: both processes would return the same numbers. */
 uint64_t entropy_next(struct entropy_store *store);
 

@@ -102,8 +102,8 @@ static int resolve(struct file_output *o, const char *path)
     return n < (int)sizeof o->path ? 0 : -ENAMETOOLONG;
 }
 
-/* The temporary name has the time, because a killed process may have left a
- * file of the same process id. */
+/* The temporary name contains the time, because a killed process may have left
+ * a file of the same process id. */
 int file_output_open(struct file_output *o, const char *path)
 {
     struct timespec now;

@@ -25,7 +25,7 @@
 [[nodiscard]] int file_read_pipe(int fd, size_t most, char **text,
                                  size_t *size);
 
-/* file_why(rc): text for an error of the functions above. */
+/* file_why(rc): returns a text for an error of the functions above. */
 const char *file_why(int rc);
 
 /* Reads a file with one key of printable characters; drops blanks and line

@@ -197,7 +197,7 @@ void frame_conn_on_tls_read(struct bufferevent *, void *arg)
     (void)conn_leave(c);
 }
 
-/* Resumes reading; TLS input already decrypted comes in the loop's next
+/* Resumes reading; TLS input already decrypted is read in the loop's next
  * turn. */
 static int read_on(struct frame_conn *c)
 {
@@ -243,7 +243,7 @@ void frame_conn_on_write(struct bufferevent *bev, void *arg)
     (void)conn_leave(c);
 }
 
-/* Plain frames came where TLS was expected: answers with a plain ERROR. */
+/* Answers plain frames that came where TLS was expected with a plain ERROR. */
 static void refuse_plain(struct frame_conn *c)
 {
     int fd = bufferevent_getfd(c->bev);
@@ -256,7 +256,7 @@ static void refuse_plain(struct frame_conn *c)
                         "certificate to trust");
     if (!buf.failed)
         (void)!send(fd, buf.data, buf.len, MSG_DONTWAIT | MSG_NOSIGNAL);
-    /* Read the rest: closing with unread input resets the connection, which
+    /* Reads the rest: closing with unread input resets the connection, which
      * may discard the ERROR. */
     for (int i = 0; i < 64 && recv(fd, rest, sizeof(rest), MSG_DONTWAIT) ==
                                   (ssize_t)sizeof(rest);
@@ -265,7 +265,7 @@ static void refuse_plain(struct frame_conn *c)
     wire_buf_fini(&buf);
 }
 
-/* Why TLS failed, if it did. */
+/* Writes why TLS failed, if it did. */
 static void explain_tls(struct frame_conn *c, char text[MSG_TEXT_MAX])
 {
     const SSL *ssl = bufferevent_openssl_get_ssl(c->bev);
@@ -296,7 +296,7 @@ void frame_conn_on_event(struct bufferevent *bev, short what, void *arg)
              lookup ? "cannot look up the host: " : "",
              lookup ? evutil_gai_strerror(lookup)
                     : evutil_socket_error_to_string(error));
-    /* OpenSSL reports a connection that was never made as ended. */
+    /* OpenSSL reports a connection that was never established as ended. */
     bool ended = (what & BEV_EVENT_EOF) && (c->opened || error == 0);
 
     if (c->tls && !(what & BEV_EVENT_EOF) && !lookup)

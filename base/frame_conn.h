@@ -32,14 +32,14 @@ struct frame_conn;
 #define FRAME_AGAIN 1
 
 struct frame_conn_ops {
-    /* A whole frame; payload (h->length bytes) is valid until it returns.
+    /* Takes a whole frame; payload (h->length bytes) is valid until it returns.
      * Returns 0 or FRAME_AGAIN; or -EBADMSG: malformed, or another negative
      * errno: out of place; the connection is then refused. */
     int (*frame)(void *arg, const struct frame_header *h,
                  const uint8_t *payload);
-    /* The output fell to half of the watermark or below. May be NULL. */
+    /* Called when the output fell to half the watermark. May be NULL. */
     void (*writable)(void *arg);
-    /* The connection ended; reason is for logs. The owner calls
+    /* Called when the connection ended; reason is for logs. The owner calls
      * frame_conn_free(). */
     void (*closed)(void *arg, const char *reason);
 };
@@ -47,8 +47,8 @@ struct frame_conn_ops {
 struct frame_conn_limits {
     uint32_t payload_bytes;        /* longest accepted; see frame_conn_take() */
     size_t output_watermark_bytes; /* frame_conn_full() from here on */
-    size_t output_limit_bytes;     /* more waiting output than this fails the
-                                      connection, as its peer does not read */
+    size_t output_limit_bytes;     /* more waiting output fails the connection,
+                                      whose peer does not read */
     struct ssl_st *ssl; /* TLS in accept or connect state, taken even on
                            failure; NULL = no TLS */
 };
@@ -93,11 +93,11 @@ void frame_conn_send(struct frame_conn *c, const struct wire_buf *buf);
  * -ENOTSUP: it has TLS. */
 [[nodiscard]] int frame_conn_detach(struct frame_conn *c);
 
-/* frame_conn_full(c): true when the output is over the watermark; wait for
- * `writable` before producing more. */
+/* frame_conn_full(c): returns true when the output is over the watermark; wait
+ * for `writable` before producing more. */
 int frame_conn_full(const struct frame_conn *c);
 
-/* frame_conn_sent(c): whether the kernel has taken all output. */
+/* frame_conn_sent(c): returns whether the kernel has taken all output. */
 bool frame_conn_sent(const struct frame_conn *c);
 
 /* frame_conn_refuse(c, code, text): sends ERROR{code, text}, stops reading and
@@ -108,12 +108,12 @@ void frame_conn_refuse(struct frame_conn *c, uint16_t code, const char *text);
  * loop, `closed` included. */
 void frame_conn_fail(struct frame_conn *c, const char *reason);
 
-/* frame_conn_peer(c): "address:port" of the other side, or the "host:port"
- * given to frame_conn_connect(). Lives as long as c. */
+/* frame_conn_peer(c): returns "address:port" of the other side, or the
+ * "host:port" given to frame_conn_connect(). Lives as long as c. */
 const char *frame_conn_peer(const struct frame_conn *c);
 
-/* frame_conn_peer_host(c, out, cap): the other side's numeric address. Returns
- * 0 or -ENOTCONN. */
+/* frame_conn_peer_host(c, out, cap): writes the other side's numeric address.
+ * Returns 0 or -ENOTCONN. */
 [[nodiscard]] int frame_conn_peer_host(const struct frame_conn *c, char *out,
                                        size_t cap);
 

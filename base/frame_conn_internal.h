@@ -1,4 +1,4 @@
-/* Shared by the files of a frame connection; internal to them. */
+/* Shared by the files of a frame connection; private to them. */
 #ifndef BASE_FRAME_CONN_INTERNAL_H
 #define BASE_FRAME_CONN_INTERNAL_H
 

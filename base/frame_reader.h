@@ -1,5 +1,5 @@
 /* Splits a socket's bytes into frames. The buffer grows to at most twice the
- * bytes received of a frame; 2 MiB of it are kept for later frames. */
+ * bytes received of a frame; 2 MiB are kept for later frames. */
 #ifndef BASE_FRAME_READER_H
 #define BASE_FRAME_READER_H
 
@@ -11,7 +11,7 @@
 struct frame_reader {
     uint8_t *bytes; /* (cap), owned */
     size_t cap;
-    size_t from; /* bytes [from, to) are read and not taken */
+    size_t from; /* bytes [from, to) are read but not taken */
     size_t to;
     size_t taken_bytes; /* size of the frame returned last */
 };
@@ -38,7 +38,7 @@ void frame_reader_fini(struct frame_reader *r);
 char *frame_reader_room(struct frame_reader *r, size_t *n);
 void frame_reader_came(struct frame_reader *r, size_t n);
 
-/* frame_reader_next(r, payload_limit_bytes, h, payload): the next frame.
+/* frame_reader_next(r, payload_limit_bytes, h, payload): takes the next frame.
  * Returns an enum frame_read; FRAME_READ_WHOLE sets *h and *payload, valid
  * until the next call. Or returns -EMSGSIZE or -EPROTO for a bad header, as
  * frame_header_decode(). */
@@ -47,7 +47,7 @@ void frame_reader_came(struct frame_reader *r, size_t n);
                                     struct frame_header *h,
                                     const uint8_t **payload);
 
-/* frame_reader_again(r): has the next call return the last frame again. */
+/* frame_reader_again(r): makes the next call return the last frame again. */
 void frame_reader_again(struct frame_reader *r);
 
 #endif

@@ -8,10 +8,10 @@
  *               <-      PROOF                           }
  *               <-      WELCOME      the owner's answer
  *
- * Until the other side has proven that it knows the secret, it is a stranger:
- * its payloads may have at most HANDSHAKE_PAYLOAD_BYTES, and a refusal tells it
- * only the supported versions. Without a secret (loopback only) HELLO is
- * enough, and a refusal gives the reason.
+ * A side that has not proven that it knows the secret is a stranger: its
+ * payloads may have at most HANDSHAKE_PAYLOAD_BYTES, and a refusal names only
+ * the supported versions. Without a secret (loopback only) HELLO is enough, and
+ * a refusal gives the reason.
  */
 #ifndef BASE_HANDSHAKE_H
 #define BASE_HANDSHAKE_H
@@ -42,7 +42,7 @@ struct handshake {
 struct handshake_refusal {
     uint16_t code;
     bool open;
-    bool was_frame; /* it sent a frame that does not belong to an opening */
+    bool was_frame; /* it sent a frame that does not belong here */
     char why[MSG_TEXT_MAX];
 };
 

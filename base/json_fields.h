@@ -20,7 +20,7 @@ struct fields {
 };
 
 /* An object of the file, and its path: "", or "prefill.". json NULL = the
- * object is missing, and so is every field of it. */
+ * object is missing, and so are all its fields. */
 struct fields_object {
     json_t *json;
     const char *path;
@@ -68,23 +68,23 @@ struct fields_object fields_object(struct fields *f,
 void fields_known(struct fields *f, const struct fields_object *o,
                   const char *keys);
 
-/* A number in least .. most, -HUGE_VAL and HUGE_VAL = no limit; `fallback` if
- * it is missing and not NULL. */
+/* Returns a number in least .. most, -HUGE_VAL and HUGE_VAL = no limit;
+ * `fallback` if it is missing and not NULL. */
 double fields_number(struct fields *f, const struct fields_object *o,
                      const char *key, double least, double most,
                      const double *fallback);
 
-/* An integer in least .. most; `fallback` if it is missing and not NULL. */
+/* Returns an integer in least .. most; `fallback` if missing and not NULL. */
 int64_t fields_integer(struct fields *f, const struct fields_object *o,
                        const char *key, int64_t least, int64_t most,
                        const int64_t *fallback);
 
-/* True or false; `fallback` if it is missing. */
+/* Returns true or false; `fallback` if it is missing. */
 bool fields_bool(struct fields *f, const struct fields_object *o,
                  const char *key, bool fallback);
 
-/* A text of 1 to size - 1 bytes without control characters, copied into
- * `text`; `fallback` if it is missing and not NULL. */
+/* Copies a text of 1 to size - 1 bytes without control characters into `text`;
+ * `fallback` if it is missing and not NULL. */
 void fields_text(struct fields *f, const struct fields_object *o,
                  const char *key, char *text, size_t size,
                  const char *fallback);
@@ -93,7 +93,7 @@ void fields_text(struct fields *f, const struct fields_object *o,
 void fields_constant(struct fields *f, const struct fields_object *o,
                      const char *key, const char *expected);
 
-/* An array of exactly n finite numbers. */
+/* Reads an array of exactly n finite numbers. */
 void fields_numbers(struct fields *f, const struct fields_object *o,
                     const char *key, double *numbers, size_t n);
 

@@ -17,7 +17,7 @@
 
 #define BACKLOG 1024
 #define PAUSE_US 100000
-/* Then other events get their turn. */
+/* Most connections accepted before other events get their turn. */
 #define ACCEPTS_PER_TURN 16u
 #define DESCRIPTORS_MAX (1u << 20) /* no program here needs more */
 
@@ -38,8 +38,8 @@ static void pause_accepting(struct listener *l, int us)
     event_loop_wait(l->resume, us);
 }
 
-/* libevent accepts as long as connections wait: a client that connects fast
- * enough would block the loop. */
+/* Accepts up to ACCEPTS_PER_TURN. libevent accepts as long as connections wait,
+ * so fast clients would block the loop. */
 static void on_accept(struct evconnlistener *, evutil_socket_t fd,
                       struct sockaddr *, int, void *arg)
 {
@@ -52,8 +52,8 @@ static void on_accept(struct evconnlistener *, evutil_socket_t fd,
     l->accepted(l->arg, fd);
 }
 
-/* Mostly out of descriptors. The socket stays readable, so without a pause the
- * loop would spin. */
+/* Pauses, mostly because no descriptor is left. The socket stays readable, so
+ * without a pause the loop would spin. */
 static void on_error(struct evconnlistener *, void *arg)
 {
     struct listener *l = arg;
@@ -136,7 +136,7 @@ static int listen_on_host(const char *host, uint16_t port, uint16_t *bound,
     return fd;
 }
 
-/* Has the loop watch the listening socket `fd`; takes fd. */
+/* Makes the loop watch the listening socket `fd`; takes fd. */
 static int watch(struct listener *l, struct event_base *base, int fd)
 {
     l->resume = evtimer_new(base, on_resume, l);

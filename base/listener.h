@@ -13,13 +13,13 @@
 
 struct listener;
 
-/* A connection was accepted: the callee takes fd, non-blocking and closed on
- * exec. */
+/* Called when a connection was accepted: the callee takes fd, non-blocking and
+ * closed on exec. */
 typedef void listener_accepted(void *arg, evutil_socket_t fd);
 
 /* listener_new(base, host, port, accepted, arg, out, err, err_bytes): listens
  * on the first address of host that can bind port (0 = any). Borrows base and
- * arg. Looks the host up and blocks. Returns 0 with *out owned; or a negative
+ * arg. Looks up the host, blocking. Returns 0 with *out owned; or a negative
  * errno, -EADDRNOTAVAIL for a host that does not exist, with "host:port: why"
  * in err. */
 [[nodiscard]] int listener_new(struct event_base *base, const char *host,
@@ -41,11 +41,11 @@ void listener_hold(struct listener *l, bool on);
 /* listener_free(l): closes it. NULL is a no-op. */
 void listener_free(struct listener *l);
 
-/* listener_port(l): the port that it listens on. */
+/* listener_port(l): returns the port that it listens on. */
 uint16_t listener_port(const struct listener *l);
 
-/* host_is_loopback(host): true if every address of host is loopback. Looks
- * names up and blocks: only for the start of a program. An unknown name is not
+/* host_is_loopback(host): true if every address of host is loopback. Looks up
+ * names, blocking: only for the start of a program. An unknown name is not
  * loopback. */
 bool host_is_loopback(const char *host);
 

@@ -97,8 +97,8 @@ static size_t make_line(enum log_level level, char *text, char out[LINE_BYTES])
                                 level_names[level], log_program, text);
 }
 
-/* Whether a line can be written without waiting. A writable pipe takes at
- * least PIPE_BUF bytes, more than any line. */
+/* Returns whether a line can be written without waiting. A writable pipe takes
+ * at least PIPE_BUF bytes, more than any line. */
 static bool has_room(void)
 {
     struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};

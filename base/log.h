@@ -24,14 +24,14 @@ void log_init(const char *program, enum log_level level);
  * text. Callable from any thread. */
 void log_set_format(enum log_format format);
 
-/* log_format_name(i): "text" or "json", as enum log_format; NULL for others. */
+/* log_format_name(i): returns "text" or "json", as enum log_format, or NULL. */
 const char *log_format_name(size_t i);
 
-/* log_level_name(i): "error", "warn", "info" or "debug", as enum log_level;
- * NULL for others. */
+/* log_level_name(i): returns "error", "warn", "info" or "debug", as enum
+ * log_level; NULL = no more. */
 const char *log_level_name(size_t i);
 
-/* log_enabled(level): whether a line of this level would be written. */
+/* log_enabled(level): returns whether a line of this level would be written. */
 int log_enabled(enum log_level level);
 
 /* log_line(level, format, ...): writes one line; control characters in the text
@@ -49,8 +49,8 @@ struct log_rate {
     unsigned lines, left_out;
 };
 
-/* log_rate_takes(r, per_s): whether another line may be written, at most per_s
- * a second. After suppressed lines, it first logs how many there were. */
+/* log_rate_takes(r, per_s): returns whether another line may be written, at
+ * most per_s a second. After suppressed lines, it first logs their number. */
 bool log_rate_takes(struct log_rate *r, unsigned per_s);
 
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)

@@ -15,7 +15,7 @@
 #define MESSAGE_BYTES 512
 #define WHOLE_MAX 0x1p53 /* whole numbers are exact in a double up to here */
 
-/* "a whole number from 1 to 9, a multiple of 3". */
+/* Writes "a whole number from 1 to 9, a multiple of 3". */
 static void range_of(const struct option_spec *spec, char *text, size_t size)
 {
     int n = spec->kind != OPTION_NUMBER &&

@@ -41,7 +41,7 @@ struct option_spec {
     void *value;         /* of the type for `kind`; holds the default */
     const char *metavar; /* the value's name in --help, or its unit */
     double min, max;
-    const char *help; /* what it does; after a final ':' the words of `choice`
+    const char *help; /* help text; after a final ':' the words of `choice`
                          follow; --help adds the default */
     /* The rest may be left out. */
     char letter;         /* -x; 0 = none */
@@ -52,8 +52,7 @@ struct option_spec {
     bool reloads;        /* a reload may change it */
     /* Allowed words of a CHOICE, TEXT or STRING; NULL after the last. */
     const char *(*choice)(size_t i);
-    /* Checks a TEXT or STRING. Returns NULL if valid, else what it must
-     * be. */
+    /* Checks a TEXT or STRING. Returns NULL if valid, else the requirement. */
     const char *(*check)(const char *text);
 };
 
@@ -70,7 +69,7 @@ struct option_table {
 struct option_usage {
     const char *name; /* with the program: "conductor-replay live" */
     const char *synopsis;
-    const char *text;     /* what it does */
+    const char *text;     /* description */
     const char *examples; /* one per line, indented by two */
     const char *footnote; /* after the examples, ends with '\n'; NULL = none */
     /* `--help TOPIC` calls `explain`; NULL = no topic. */

@@ -1,4 +1,4 @@
-/* What options_start() prints: --help, --version and messages. */
+/* Prints --help, --version and messages for options_start(). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static void show_number(const struct option_spec *spec, char *text, size_t size)
         snprintf(text, size, "%.15g", x);
 }
 
-/* The default as text; "" = not worth showing. */
+/* Writes the default as text; "" = not worth showing. */
 static void show_default(const struct option_spec *spec,
                          char text[DEFAULT_BYTES])
 {
@@ -155,7 +155,7 @@ void options_missing(const char *program, const char *option)
     say_try(program);
 }
 
-/* The first required option without a value; NULL = none. */
+/* Returns the first required option without a value; NULL = none. */
 static const struct option_spec *find_missing(const struct option_table *table)
 {
     for (size_t i = 0; i < table->count; i++) {

@@ -34,24 +34,24 @@ enum secret_side { SECRET_CONNECTS, SECRET_ACCEPTS };
 /* secret_free(s): overwrites and frees it. NULL is a no-op. */
 void secret_free(struct secret *s);
 
-/* secret_is(s, text, n): whether the n bytes are the secret. Constant
+/* secret_is(s, text, n): returns whether the n bytes are the secret. Constant
  * time. */
 bool secret_is(const struct secret *s, const void *text, size_t n);
 
-/* secret_digest(payload, len, out): SHA-256 of a HELLO's payload. */
+/* secret_digest(payload, len, out): computes SHA-256 of a HELLO's payload. */
 [[nodiscard]] int secret_digest(const void *payload, size_t len,
                                 uint8_t out[PROTO_PROOF_BYTES]);
 
 /* secret_prove(s, side, nonce, digest, out): computes the proof of `side`, for
- * the nonce of the CHALLENGE and the HELLO with that digest. Returns 0, or -EIO
- * if the library fails. */
+ * the CHALLENGE's nonce and the HELLO's digest. Returns 0, or -EIO if the
+ * library fails. */
 [[nodiscard]] int secret_prove(const struct secret *s, enum secret_side side,
                                const uint8_t nonce[PROTO_NONCE_BYTES],
                                const uint8_t digest[PROTO_PROOF_BYTES],
                                uint8_t out[PROTO_PROOF_BYTES]);
 
-/* secret_proves(s, side, nonce, digest, proof): whether `proof` is the proof
- * that secret_prove() computes. Constant time. */
+/* secret_proves(s, side, nonce, digest, proof): returns whether `proof` is the
+ * proof that secret_prove() computes. Constant time. */
 bool secret_proves(const struct secret *s, enum secret_side side,
                    const uint8_t nonce[PROTO_NONCE_BYTES],
                    const uint8_t digest[PROTO_PROOF_BYTES],

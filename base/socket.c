@@ -15,7 +15,7 @@
 #define PROBE_IDLE_S 4
 #define PROBE_INTERVAL_S 2
 
-/* Failing to set an option is no reason to refuse a connection. */
+/* Ignores errors: an option that fails is no reason to refuse a connection. */
 void socket_tune(int fd)
 {
     static const struct {

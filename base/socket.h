@@ -8,14 +8,14 @@
  * within 10 s. */
 void socket_tune(int fd);
 
-/* socket_acknowledge(fd): acknowledges read bytes at once. Otherwise the
- * kernel may wait 40 ms, while a peer with Nagle's algorithm sends nothing
- * more. To be called after each read. */
+/* socket_acknowledge(fd): acknowledges read bytes at once. Otherwise the kernel
+ * may wait 40 ms, while a peer with Nagle's algorithm sends nothing more. Call
+ * it after each read. */
 void socket_acknowledge(int fd);
 
-/* socket_peer(fd, host, host_cap, port, port_cap): the peer's numeric address
- * and port; an IPv4 address mapped into IPv6 is written as IPv4. Returns 0; or
- * -ENOTCONN, with port "?" and host untouched. */
+/* socket_peer(fd, host, host_cap, port, port_cap): writes the peer's numeric
+ * address and port; an IPv4 address mapped into IPv6 is written as IPv4.
+ * Returns 0; or -ENOTCONN, with port "?" and host untouched. */
 [[nodiscard]] int socket_peer(int fd, char *host, size_t host_cap, char *port,
                               size_t port_cap);
 

@@ -9,7 +9,7 @@ void strangers_init(struct strangers *s)
     TAILQ_INIT(&s->list);
 }
 
-/* The connection's host key; hosts with colliding keys share their quota. */
+/* Returns the connection's host key; colliding keys share their quota. */
 static uint64_t host_of(const struct frame_conn *conn)
 {
     char host[MSG_HOST_MAX] = "";

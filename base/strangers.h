@@ -1,8 +1,8 @@
 /*
  * The connections at a port whose peers have not proven their identity yet.
- * Their number is bounded; when it is reached, a new one replaces one of the
- * address with the most, so that flooding the port does not keep others out.
- * IPv6 addresses of one /64 count as one.
+ * Their number is bounded: at the bound, a new one replaces one of the address
+ * with the most, so that flooding the port does not keep others out. IPv6
+ * addresses of one /64 count as one.
  */
 #ifndef BASE_STRANGERS_H
 #define BASE_STRANGERS_H
@@ -13,7 +13,7 @@
 #include "base/handshake.h"
 #include "base/log.h"
 
-/* One such connection, a part of the owner's struct. */
+/* A stranger's connection, part of the owner's struct. */
 struct stranger {
     TAILQ_ENTRY(stranger) link;
     void *owner;
@@ -27,7 +27,7 @@ struct strangers {
     struct log_rate log; /* rate limit of log lines about strangers */
 };
 
-/* strangers_init(s): there are none. */
+/* strangers_init(s): sets up an empty list. */
 void strangers_init(struct strangers *s);
 
 /* strangers_add(s, x, conn): adds x, whose owner and handshake are set, with
@@ -43,9 +43,9 @@ void strangers_add_socket(struct strangers *s, struct stranger *x, int fd);
  * identity. */
 void strangers_remove(struct strangers *s, struct stranger *x);
 
-/* strangers_surplus(s): the stranger to close before another one is added;
- * NULL = there is room. It is of the address with the most strangers: the
- * oldest that has sent nothing, else the oldest.
+/* strangers_surplus(s): returns the stranger to close before another one is
+ * added; NULL = there is room. Of the address with the most strangers, it is
+ * the oldest that has sent nothing, else the oldest.
  * O(HANDSHAKE_STRANGERS_MAX^2). */
 struct stranger *strangers_surplus(const struct strangers *s);
 

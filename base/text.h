@@ -43,8 +43,8 @@ static inline char *text_hex(char *to, uint64_t n, int least)
     return to;
 }
 
-/* Whether at[0 .. n) begins with NaN or Infinity, in any case and with any
- * sign: many programs write them, and JSON has no such numbers. */
+/* Returns whether at[0 .. n) begins with NaN or Infinity, in any case and with
+ * any sign: many programs write them, but JSON has no such numbers. */
 #define TEXT_NO_NAN "a number: JSON has no NaN and no Infinity"
 static inline bool text_is_nan(const char *at, size_t n)
 {
@@ -61,7 +61,7 @@ static inline bool text_is_nan(const char *at, size_t n)
            (word == 8 && strncasecmp(at, "infinity", 8) == 0);
 }
 
-/* As text_is_nan(), for the word around text[at], where a parser stopped. */
+/* Does text_is_nan() for the word around text[at], where a parser stopped. */
 static inline bool text_is_nan_near(const char *text, size_t n, size_t at)
 {
     at = at < n ? at : n;

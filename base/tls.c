@@ -26,8 +26,8 @@ struct tls {
 
 bool tls_bound(SSL_CTX *context)
 {
-    /* Suites of TLS 1.2: AEAD and an ephemeral key. Every TLS 1.3 suite has
-     * both, so OpenSSL's list stays. */
+    /* Suites of TLS 1.2: AEAD and an ephemeral key. All TLS 1.3 suites have
+     * both, so OpenSSL's list for it stays. */
     static const char suites[] = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:"
                                  "DHE+CHACHA20:!aNULL:!PSK";
 
@@ -64,7 +64,7 @@ static const char *take_authorities(SSL_CTX *context, const char *path)
     return n > 0 ? NULL : "no CA certificates in it";
 }
 
-/* Returns NULL, or why it cannot. */
+/* Sets up the context. Returns NULL, or why it cannot. */
 static const char *set_up(const struct tls *tls)
 {
     SSL_CTX *c = tls->context;
@@ -126,8 +126,7 @@ void tls_free(struct tls *tls)
     free(tls);
 }
 
-/* Sets the host that the certificate must hold; a name is also sent as
- * SNI. */
+/* Sets the host required in the certificate; a name is also sent as SNI. */
 static bool expect(SSL *ssl, const char *host)
 {
     unsigned char address[sizeof(struct in6_addr)];

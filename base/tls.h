@@ -14,18 +14,18 @@ struct event_base;
 struct ssl_ctx_st;
 struct tls;
 
-/* Restricts a client or server to TLS 1.2 and newer, and TLS 1.2 to suites
- * with authenticated encryption (no CBC) and forward secrecy. Returns false if
- * that cannot be set. */
+/* Restricts a client or server to TLS 1.2 and newer, and TLS 1.2 to suites with
+ * authenticated encryption (no CBC) and forward secrecy. Returns false if these
+ * cannot be set. */
 [[nodiscard]] bool tls_bound(struct ssl_ctx_st *context);
 
-/* Trusts the authorities in the PEM file ca_file, or the system's if it is "";
+/* Trusts the authorities in the PEM file ca_file, or, with "", the system's;
  * any server if insecure. Returns it owned, or NULL with a message. Reads
  * files. */
 [[nodiscard]] struct tls *tls_new(const char *ca_file, bool insecure, char *err,
                                   size_t size);
 
-/* Whether `tls` was made with these arguments. */
+/* Returns whether `tls` was made with these arguments. */
 bool tls_is(const struct tls *tls, const char *ca_file, bool insecure);
 
 /* Adds an owner. Each owner calls tls_free(); NULL is a no-op there. */
@@ -42,7 +42,7 @@ void tls_free(struct tls *tls);
                                                  struct event_base *base,
                                                  const char *host, int options);
 
-/* As tls_connection(), for a connection of another kind: returns the TLS
+/* Makes TLS as tls_connection(), for a connection of another kind: returns its
  * state, owned, or NULL: out of memory.
  *   host  NULL = any certificate of the authorities */
 struct ssl_st;

@@ -14,7 +14,7 @@ struct codec codec_reader(const void *payload, size_t len)
     return (struct codec){.in = payload, .in_bytes = len};
 }
 
-/* The next n bytes to read; NULL past the end. */
+/* Returns the next n bytes to read; NULL past the end. */
 static const uint8_t *next(struct codec *c, size_t n)
 {
     if (c->failed || n > c->in_bytes) {
@@ -45,7 +45,7 @@ static uint64_t get(struct codec *c, size_t n)
     return v;
 }
 
-/* codec_u8() and so on. */
+/* Defines codec_u8() and so on. */
 #define INTEGER(bits)                                      \
     void codec_u##bits(struct codec *c, uint##bits##_t *v) \
     {                                                      \

@@ -24,11 +24,11 @@ struct codec {
     bool failed; /* read past the end, or a value was refused */
 };
 
-/* codec_writer(out): appends to out, which is borrowed. */
+/* codec_writer(out): returns a codec that appends to out, which is borrowed. */
 struct codec codec_writer(struct wire_buf *out);
 
-/* codec_reader(payload, len): reads payload, which must outlive the views from
- * codec_array(). */
+/* codec_reader(payload, len): returns a codec that reads payload, which must
+ * outlive the views from codec_array(). */
 struct codec codec_reader(const void *payload, size_t len);
 
 /* codec_u8(c, v) and so on: appends *v, or reads it; reads 0 past the end. */

@@ -19,7 +19,7 @@
 #include "proto/wire.h"
 
 #define FRAME_HEADER_BYTES 16u
-/* The hard limit of a payload; a connection may set a lower one. */
+/* The hard limit of a payload; a connection may set a lower limit. */
 #define FRAME_PAYLOAD_MAX_BYTES (64u << 20)
 
 enum frame_type {
@@ -89,7 +89,7 @@ struct frame_header {
     uint64_t request_id;
 };
 
-/* frame_type_name(type): the name as in PROTOCOL.md, "?" for an unknown one. */
+/* frame_type_name(type): returns the name in PROTOCOL.md, "?" if unknown. */
 const char *frame_type_name(uint16_t type);
 
 /* frame_fault(h, rc, text, size): writes why a receiver refuses a frame. rc

@@ -51,7 +51,7 @@ void msg_empty_pack(struct wire_buf *buf, uint16_t type, uint64_t request_id)
 
 /*
  * Magic and versions come first in every version, and later versions only
- * append, so a newer HELLO is read as far as this version knows it. Without a
+ * append, so a newer HELLO is read up to the fields known here. Without a
  * common version only magic and versions are read, for the refusal's message.
  */
 static void msg_hello_fields(struct codec *c, struct msg_hello *m)

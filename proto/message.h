@@ -6,7 +6,7 @@
  * returns 0, or -EBADMSG when it is too short, too long, or holds a value
  * outside its range. A HELLO of a newer version may be longer. Arrays of a
  * decoded message are views into the payload (not aligned: read them with
- * wire_u32_at()/wire_u64_at()) and die with it; those of a message to pack are
+ * wire_u32_at()/wire_u64_at()) and die with it; arrays of a message to pack are
  * native and aligned. A message's last array may be NULL with a count:
  * X_pack() then writes the frame's header and the count, and the caller sends
  * the elements itself. Messages without a payload are written with
@@ -31,7 +31,7 @@
 
 #define MSG_SOURCES_MAX 4 /* sources of one prefill */
 
-/* Features of a side; only those that both sides name may be used. */
+/* Features of a side. A connection may use only those that both sides have. */
 enum proto_capability {
     PROTO_CAP_FETCH_TCP = 1u << 0,  /* serves FETCH */
     PROTO_CAP_INVENTORY = 1u << 2,  /* takes INVENTORY */
@@ -70,7 +70,7 @@ enum proto_tier {
     PROTO_TIER_COUNT = 4,
 };
 
-/* How a prefill loads the blocks that its sources name. */
+/* How a prefill loads the blocks from its sources. */
 enum proto_load_mode {
     PROTO_LOAD_AUTO = 0,      /* loads all, and blocks from its own disk */
     PROTO_LOAD_COMPUTE = 1,   /* loads none */
@@ -102,11 +102,11 @@ enum proto_code {
     PROTO_E_REFUSED = 11,   /* untrusted; the other side's log says why */
 };
 
-/* proto_code_name(code): a short lower-case name, "unknown" for others. */
+/* proto_code_name(code): returns a short lower-case name, or "unknown". */
 const char *proto_code_name(uint16_t code);
 
-/* proto_role_name(role): "prefill", "decode" or "both", as a worker's --role
- * says it; "unknown" for others. */
+/* proto_role_name(role): returns "prefill", "decode" or "both", as in a
+ * worker's --role; "unknown" for others. */
 const char *proto_role_name(uint8_t role);
 
 struct msg_hello {
@@ -127,8 +127,8 @@ struct msg_hello {
     uint64_t disk_capacity_blocks; /* 0 = no disk tier */
     uint32_t max_batch;
     uint32_t layers;              /* 0 = cannot load layer by layer */
-    char peer_host[MSG_HOST_MAX]; /* where other workers reach this one; "" =
-                                     the address this connection comes from */
+    char peer_host[MSG_HOST_MAX]; /* where other workers reach it; "" = the
+                                     address of this connection */
     uint16_t peer_port;
     uint8_t nonce[PROTO_NONCE_BYTES]; /* random, of this connection alone */
 };
@@ -223,8 +223,8 @@ struct msg_decode {
 
 #define MSG_CONDUCTORS_MAX 64 /* conductors of one worker */
 
-/* The sender leads: the worker obeys its COPY, DROP and ROLE, unless another
- * conductor announced a higher token. */
+/* States that the sender leads: the worker obeys its COPY, DROP and ROLE,
+ * unless another conductor announced a higher token. */
 struct msg_lead {
     uint64_t token; /* above 0 */
 };
@@ -330,7 +330,7 @@ struct msg_inventory_mark {
     uint8_t ends; /* 0 = begin, 1 = end */
 };
 
-/* Opens a fetch: which of these blocks does the other side hold? */
+/* Opens a fetch: asks which of these blocks the other side holds. */
 struct msg_fetch {
     uint32_t n;
     const uint8_t *keys; /* (n) u64, a chain that begins a prompt */
@@ -471,11 +471,11 @@ void msg_error_like_pack(struct wire_buf *buf, uint16_t type,
 void msg_tokens_pack(struct wire_buf *buf, const struct msg_token *entries,
                      uint32_t n);
 
-/* msg_tokens_unpack(payload, len, m): as the other decoders. */
+/* msg_tokens_unpack(payload, len, m): reads TOKENS, as the other decoders. */
 [[nodiscard]] int msg_tokens_unpack(const void *payload, size_t len,
                                     struct msg_tokens *m);
 
-/* msg_tokens_at(m, i): entry i < m->n. */
+/* msg_tokens_at(m, i): returns entry i < m->n. */
 struct msg_token msg_tokens_at(const struct msg_tokens *m, uint32_t i);
 
 #endif

@@ -9,15 +9,15 @@
 #define MSG_STAGES_MAX 15 /* members, without the leader */
 #define MSG_CHUNK_TOKENS_MAX 16384u
 
-/* A worker that computes layers of a leader's prompt, beginning where the
- * previous member's layers end. */
+/* A worker that computes layers of a leader's prompt, from the end of the
+ * previous member's layers. */
 struct msg_member {
     char host[MSG_HOST_MAX];
     uint16_t port;
     uint32_t to_layer;
 };
 
-/* A PREFILL whose receiver leads a group. */
+/* A PREFILL that makes its receiver lead a group. */
 struct msg_prefill_group {
     uint32_t chunk_tokens;
     uint32_t to_layer; /* the leader computes layers [0, to_layer) */

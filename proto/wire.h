@@ -35,11 +35,11 @@ void wire_buf_reset(struct wire_buf *buf);
  * them; NULL past limit_bytes or out of memory. */
 [[nodiscard]] uint8_t *wire_buf_extend(struct wire_buf *buf, size_t n);
 
-/* wire_u32_at(p, i): element i of the unaligned little-endian u32 array p; no
- * bounds check. */
+/* wire_u32_at(p, i): returns element i of the unaligned little-endian u32 array
+ * p; no bounds check. */
 uint32_t wire_u32_at(const uint8_t *p, size_t i);
 
-/* wire_u64_at(p, i): as wire_u32_at(), for u64. */
+/* wire_u64_at(p, i): does the same for u64. */
 uint64_t wire_u64_at(const uint8_t *p, size_t i);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * From an address to a primary that takes commands. hiredis blocks on name
- * look-ups, so it only gets numeric addresses.
+ * Connects: from an address to a primary that takes commands. hiredis blocks on
+ * name look-ups, so it gets only numeric addresses.
  */
 #include <event2/util.h>
 #include <hiredis/adapters/libevent.h>
@@ -32,13 +32,13 @@ static void on_entry(void *arg, const struct redisReply *reply)
 }
 
 /* Ignores the answer to AUTH: most Sentinels have no password although their
- * servers do. One with another password refuses the next command. */
+ * servers do. A Sentinel with another password refuses the next command. */
 static void on_sentinel_entry(void *, const struct redisReply *)
 {
 }
 
-/* Answer to ROLE, the last command of the greeting. If ROLE is forbidden, the
- * server is taken as it is. */
+/* Handles the answer to ROLE, the last command of the greeting. If ROLE is
+ * forbidden, any server is accepted. */
 static void on_role(void *arg, const struct redisReply *reply)
 {
     struct redis *r = arg;
@@ -55,7 +55,7 @@ static void on_role(void *arg, const struct redisReply *reply)
         redis_come_up(r);
 }
 
-/* A Sentinel's answer: host and port of the primary, or nil. */
+/* Handles a Sentinel's answer: host and port of the primary, or nil. */
 static void on_primary(void *arg, const struct redisReply *reply)
 {
     struct redis *r = arg;

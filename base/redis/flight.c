@@ -29,7 +29,7 @@ static void judge(struct redis *r, const char *error)
         redis_leave(r, error);
 }
 
-/* When its context is freed, hiredis calls this with NULL for every flight. */
+/* Handles a reply; when its context is freed, NULL for every flight. */
 static void on_reply(redisAsyncContext *, void *reply, void *arg)
 {
     struct flight *f = arg;

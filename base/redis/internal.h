@@ -73,10 +73,10 @@ void redis_come_up(struct redis *r);
 /* redis_deadline(r, us): sets the timer to us microseconds from now. */
 void redis_deadline(struct redis *r, int64_t us);
 
-/* redis_size_of(argc, argv, lens): bytes that a command counts. */
+/* redis_size_of(argc, argv, lens): returns the bytes that a command counts. */
 size_t redis_size_of(int argc, const char *const argv[], const size_t lens[]);
 
-/* redis_send(r, done, argc, argv, lens): as redis_command(), without its
+/* redis_send(r, done, argc, argv, lens): does redis_command() without its
  * limits, in any step with a connection. */
 [[nodiscard]] int redis_send(struct redis *r, struct redis_done done, int argc,
                              const char *const argv[], const size_t lens[]);

@@ -39,8 +39,8 @@ int redis_command(struct redis *r, struct redis_done done, int argc,
     return rc;
 }
 
-/* The deadline of the oldest answer, or of a step. A process that did not run
- * for a while first reads the answers that came. */
+/* Handles the deadline of the oldest answer, or of a step. A process that did
+ * not run for a while first reads waiting answers. */
 static void on_timer(evutil_socket_t, short, void *arg)
 {
     struct redis *r = arg;

@@ -2,7 +2,7 @@
  * A connection to Redis (or Valkey) on the event loop, by hiredis. It connects
  * by itself and again after a loss, tries the addresses of its URL in turn,
  * asks Sentinels for the primary, follows a cluster's MOVED, and leaves a
- * server that turns out to be a replica. It never blocks:
+ * server that is a replica. It never blocks:
  *
  *   a command is taken   <=>   connected, and both limits have room
  *   it is answered       <=>   once, in the order of commands: with a reply, or
@@ -30,10 +30,10 @@ struct redisReply; /* of <hiredis/hiredis.h> */
 struct redis_options {
     const char *what;    /* prefix of log lines, as "state"; copied */
     unsigned max_flight; /* commands without an answer yet */
-    size_t max_bytes;    /* bytes of those commands */
+    size_t max_bytes;    /* bytes of unanswered commands */
     struct tls *tls;     /* authorities for a URL with TLS; borrowed */
     int64_t timeout_us;  /* to connect, and for the oldest answer; must exceed
-                            the time that blocking commands block */
+                            the time for which blocking commands block */
 };
 
 /* Called with a command's reply, borrowed for the call, which may be an error
@@ -72,7 +72,7 @@ struct redis_counts {
                                       const struct redis_options *options,
                                       struct redis_watch watch);
 
-/* redis_is_up(r): whether commands are taken. */
+/* redis_is_up(r): returns whether commands are taken. */
 bool redis_is_up(const struct redis *r);
 
 /* redis_command(r, done, argc, argv, lens): sends argc words of lens[i] bytes
@@ -83,15 +83,15 @@ bool redis_is_up(const struct redis *r);
                                 int argc, const char *const argv[],
                                 const size_t lens[]);
 
-/* redis_counts(r): counters since redis_new(). */
+/* redis_counts(r): returns the counters since redis_new(). */
 struct redis_counts redis_counts(const struct redis *r);
 
-/* redis_why(r): why it is not up, for logs; "" = it is up. Valid until the
- * loop's next turn. */
+/* redis_why(r): returns why it is not up, for logs; "" = it is up. Valid until
+ * the loop's next turn. */
 const char *redis_why(const struct redis *r);
 
-/* redis_local_host(r, host, bytes): the connection's own numeric address.
- * Returns 0 or -ENOTCONN. */
+/* redis_local_host(r, host, bytes): writes the connection's own numeric
+ * address. Returns 0 or -ENOTCONN. */
 [[nodiscard]] int redis_local_host(const struct redis *r, char *host,
                                    size_t bytes);
 
@@ -99,8 +99,8 @@ const char *redis_why(const struct redis *r);
  * found it useless. Callable from a callback. */
 void redis_again(struct redis *r, const char *why);
 
-/* redis_free(r): frees it; commands in flight end with NULL first, and the
- * watch is not called. Not from within a callback of it. NULL is a no-op. */
+/* redis_free(r): frees it; commands in flight first end with NULL, and the
+ * watch is not called. Not inside a callback of it. NULL is a no-op. */
 void redis_free(struct redis *r);
 
 #endif

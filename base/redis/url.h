@@ -16,7 +16,7 @@
  *   redis+sentinel://[[USER]:PASSWORD@]HOST[:PORT][,...]/NAME[/DATABASE]
  *   rediss://..., rediss+sentinel://...
  *
- * The first names servers, one of which is the primary; the second names
+ * The first form names servers, one of which is the primary; the second names
  * Sentinels that know the primary NAME; rediss uses TLS, if built with it. A
  * password may hold %XX for a byte.
  */
@@ -37,7 +37,7 @@ struct redis_url {
 [[nodiscard]] int redis_url_parse(const char *text, struct redis_url *url,
                                   char *err, size_t err_bytes);
 
-/* redis_url_parse_servers(...): as redis_url_parse(), but refuses
+/* redis_url_parse_servers(...): does redis_url_parse(), but refuses
  * Sentinels. */
 [[nodiscard]] int redis_url_parse_servers(const char *text,
                                           struct redis_url *url, char *err,

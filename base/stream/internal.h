@@ -1,4 +1,4 @@
-/* Shared by the files of base/stream/; internal to them. */
+/* Shared by the files of base/stream/; private to them. */
 #ifndef BASE_STREAM_INTERNAL_H
 #define BASE_STREAM_INTERNAL_H
 
@@ -24,13 +24,13 @@ struct stream_loop {
     struct event_base *base;
     size_t held;               /* memory of all streams */
     struct stream_queue send;  /* flushes at the end of the turn */
-    struct stream_queue again; /* reads on in the next turn, after others */
+    struct stream_queue again; /* to read again in the next turn, last */
     char scratch[STREAM_SCRATCH_BYTES];
 };
 
 struct stream {
     TAILQ_ENTRY(stream) to_send, to_read;
-    struct stream_list *sends, *again; /* the list it is in; NULL = none */
+    struct stream_list *sends, *again; /* the list that it is in; NULL = none */
     struct stream_loop *loop;
     struct event reading, writing; /* writing: only while the socket is full */
     int fd;
@@ -76,10 +76,10 @@ int stream_tls_open(struct stream *s);
  * was freed. */
 int stream_open(struct stream *s);
 
-/* Whether TLS holds input for which no socket event will come. */
+/* Returns whether TLS holds input for which no socket event will come. */
 bool stream_tls_pending(const struct stream *s);
 
-/* Whether HTTP came where a handshake was expected. */
+/* Returns whether HTTP came where a handshake was expected. */
 bool stream_tls_met_http(const struct stream *s);
 
 /* Sends TLS's close. */
@@ -103,8 +103,8 @@ void stream_destroy(struct stream *s);
  * stream was freed. */
 bool stream_leave(struct stream *s);
 
-/* Sends output as far as the socket takes it, and calls `sent` when none is
- * left. */
+/* Sends output as far as the socket takes it, and calls `sent` when all is
+ * sent. */
 void stream_send(struct stream *s);
 
 #endif

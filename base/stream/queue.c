@@ -8,7 +8,7 @@
 
 #define LEAST_BYTES 1024
 
-/* Moves the bytes to memory of that size. Returns 0 or -ENOMEM. */
+/* Moves the bytes to memory of this size. Returns 0 or -ENOMEM. */
 static int move(struct byte_queue *q, size_t cap)
 {
     size_t have = byte_queue_length(q);
@@ -31,7 +31,7 @@ size_t byte_queue_memory(const struct byte_queue *q, size_t n)
         return cap;
     if (n > SIZE_MAX / 4 - have)
         return SIZE_MAX;
-    /* As much was taken as is moved, or the memory grows. */
+    /* Moves bytes if at least as many were taken; else memory grows. */
     if (q->cap - have >= n && q->begin >= have)
         return cap;
     while (cap - have < n || (q->data && cap == q->cap))

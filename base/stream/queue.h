@@ -15,7 +15,7 @@ struct byte_queue {
     size_t begin, end, cap;
 };
 
-/* byte_queue_length(q): bytes in the queue. */
+/* byte_queue_length(q): returns the bytes in the queue. */
 static inline size_t byte_queue_length(const struct byte_queue *q)
 {
     return q->end - q->begin;
@@ -25,8 +25,7 @@ static inline size_t byte_queue_length(const struct byte_queue *q)
  * before byte_queue_add(), or NULL: out of memory. Amortised O(1) a byte. */
 char *byte_queue_room(struct byte_queue *q, size_t n);
 
-/* byte_queue_memory(q, n): bytes of memory it would have with room for n
- * more. */
+/* byte_queue_memory(q, n): returns its bytes of memory with room for n more. */
 size_t byte_queue_memory(const struct byte_queue *q, size_t n);
 
 /* byte_queue_add(q, n): adds the first n bytes of the room. */
@@ -37,9 +36,9 @@ void byte_queue_add(struct byte_queue *q, size_t n);
 #define BYTE_QUEUE_KEEPS 4096
 void byte_queue_take(struct byte_queue *q, size_t n);
 
-/* byte_queue_trim(q): after a take, moves the bytes to smaller memory if it
- * has more than eight times as much as they need, and if that can be allocated.
- * Amortised O(1) a byte. */
+/* byte_queue_trim(q): after a take, moves the bytes to smaller memory if it has
+ * over eight times as much as they need, and if allocation succeeds. Amortised
+ * O(1) a byte. */
 void byte_queue_trim(struct byte_queue *q);
 
 /* byte_queue_fini(q): frees its memory and leaves an empty queue. */

@@ -1,5 +1,5 @@
 /* A stream's input. Bytes are read into a buffer shared by all streams; only
- * bytes that the owner does not use at once get memory of their own. */
+ * bytes that the owner leaves unused get memory of their own. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -110,7 +110,7 @@ static bool hand_over(struct stream *s)
 static void go_on(struct stream *s, bool again)
 {
     bool kept = again && !s->ssl && byte_queue_length(&s->in) > 0;
-    /* epoll reports input behind the kept bytes. */
+    /* epoll reports further input behind kept bytes. */
     ssize_t n = s->reads && !kept ? fill(s) : -EAGAIN;
 
     if (n == -ECANCELED)

@@ -12,7 +12,7 @@ const char *stream_input(const struct stream *s, size_t *n)
     return s->run ? s->run : *n ? s->in.data + s->in.begin : "";
 }
 
-/* Not by event_active(): libevent would run it in this same turn, again and
+/* Without event_active(): libevent would run it in this same turn, again and
  * again, and a fast sender would block the loop. */
 void stream_again(struct stream *s)
 {

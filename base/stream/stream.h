@@ -1,7 +1,7 @@
 /*
  * A connection's bytes on a libevent loop, plain or TLS. Bufferevents ask the
  * kernel how many bytes have come before they read, and epoll whether a socket
- * takes more before they write. Here a read is one system call, and so is all
+ * takes more before they write. Here a read is one system call, as is all
  * output of a turn of the loop; epoll watches only sockets that were full.
  *
  *   - callbacks come from the loop, never from inside a call of the owner;
@@ -26,15 +26,15 @@ struct stream_loop;
 struct stream_ops {
     /* TLS is open. May be NULL. */
     void (*opened)(void *arg);
-    /* Input is available: see stream_input(). Called again when more comes;
-     * unused input stays in front. */
+    /* Called when input is available: see stream_input(). Called again when
+     * more comes; unused input stays in front. */
     void (*readable)(void *arg);
-    /* The kernel has taken all output. Called after stream_write() and
-     * stream_flush(), once for several. */
+    /* Called when the kernel has taken all output of stream_write() and
+     * stream_flush(); once for several. */
     void (*sent)(void *arg);
-    /* error 0: the other side sends no more. A negative errno: the stream is
-     * over; -ETIMEDOUT: no output was taken for write_us; -EPROTO: TLS failed,
-     * see stream_tls_fault(). */
+    /* Called at the end. error 0: the other side sends no more; a negative
+     * errno: the stream is over: -ETIMEDOUT: no output was taken for write_us;
+     * -EPROTO: TLS failed, see stream_tls_fault(). */
     void (*ended)(void *arg, int error);
 };
 
@@ -45,9 +45,9 @@ struct stream_options {
     int64_t write_us; /* longest stall of output; 0 = unlimited */
 };
 
-/* State shared by the streams of a loop: read buffer, and streams with output
- * to send at the end of the turn. Borrows base. Free it after its streams and
- * before base. Returns it owned, or NULL: out of memory. */
+/* Makes the state shared by the streams of a loop: read buffer, and streams
+ * with output to send at the turn's end. Borrows base. Free it after its
+ * streams and before base. Returns it owned, or NULL: out of memory. */
 [[nodiscard]] struct stream_loop *stream_loop_new(struct event_base *base);
 void stream_loop_free(struct stream_loop *loop);
 
@@ -69,18 +69,18 @@ void stream_free(struct stream *s);
 
 int stream_fd(const struct stream *s);
 
-/* Its TLS, borrowed; NULL = none. */
+/* Returns the stream's TLS, borrowed; NULL = none. */
 struct ssl_st *stream_ssl(const struct stream *s);
 
-/* Whether the stream is plain, or its TLS handshake is done. */
+/* Returns whether the stream is plain, or its TLS handshake is done. */
 bool stream_is_open(const struct stream *s);
 
-/* OpenSSL's error code of a TLS failure; 0 = none. */
+/* Returns OpenSSL's error code of a TLS failure; 0 = none. */
 unsigned long stream_tls_fault(const struct stream *s);
 
-/* Whether the other side sent plain HTTP where TLS was expected. If so, the
- * stream continues without TLS; the input so far is lost. Call it in `ended`
- * with -EPROTO. */
+/* Returns whether the other side sent plain HTTP where TLS was expected. If so,
+ * the stream continues without TLS; the input so far is lost. Call it in
+ * `ended` with -EPROTO. */
 bool stream_is_plain_http(struct stream *s);
 
 /* Returns the unused input, *n bytes in one piece, borrowed until the owner
@@ -90,7 +90,7 @@ const char *stream_input(const struct stream *s, size_t *n);
 /* Removes the first n bytes of the input. */
 void stream_use(struct stream *s, size_t n);
 
-/* Has `readable` called in the next turn of the loop, if there is input. */
+/* Makes the loop's next turn call `readable`, if there is input. */
 void stream_again(struct stream *s);
 
 /* Reads at most n bytes from the socket into the owner's memory; the input
@@ -114,25 +114,25 @@ void stream_wrote(struct stream *s, size_t n);
  * or the end. Write nothing before that. */
 void stream_lend(struct stream *s, const void *bytes, size_t n);
 
-/* Has the output sent at the end of the turn, and `sent` called even if there
- * is none. */
+/* Sends the output at the end of the turn, and calls `sent` even if there is
+ * none. */
 void stream_flush(struct stream *s);
 
 /* Sends the output now; `sent` is still called. */
 void stream_push(struct stream *s);
 
-/* Bytes written or lent that the kernel has not taken. */
+/* Returns the bytes written or lent that the kernel has not taken. */
 size_t stream_unsent(const struct stream *s);
 
-/* Memory of the written bytes, lent ones excluded; and the same with n more
- * bytes. */
+/* Return the memory of the written bytes, lent ones excluded; now, and with n
+ * more bytes. */
 size_t stream_held(const struct stream *s);
 size_t stream_would_hold(const struct stream *s, size_t n);
 
-/* stream_loop_held(loop): the sum of stream_held() over its streams. */
+/* stream_loop_held(loop): returns the sum of stream_held() over its streams. */
 size_t stream_loop_held(const struct stream_loop *loop);
 
-/* Ends the output, and tells the other side. All output must have been
+/* Ends the output, which the other side sees. All output must have been
  * sent. */
 void stream_shut(struct stream *s);
 

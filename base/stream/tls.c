@@ -5,8 +5,8 @@
 
 #include "base/stream/internal.h"
 
-/* Result of a failed call. Only TLS's close is an end of input; the socket's
- * end alone is an error, as anybody on the path could have caused it. */
+/* Returns the result of a failed call. Only TLS's close is an end of input; the
+ * socket's end alone is an error, as anybody on the path can cause it. */
 static int why(struct stream *s, int rc)
 {
     int kind = SSL_get_error(s->ssl, rc), error = errno;

@@ -1,5 +1,5 @@
-/* A stream's output: all that a turn of the loop wrote is sent at its end, in
- * one call. */
+/* A stream's output: all bytes written in a turn of the loop are sent at its
+ * end, in one call. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -98,7 +98,7 @@ static void took(struct stream *s, size_t n)
     own = own < n ? own : n;
     if (own)
         byte_queue_take(&s->out, own);
-    byte_queue_trim(&s->out); /* do not keep much memory for few bytes */
+    byte_queue_trim(&s->out); /* keeps no large memory for few bytes */
     recount(s);
     n -= own;
     s->lent += n;
