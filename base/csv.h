@@ -34,8 +34,8 @@ int csv_refuse(const struct csv *csv, int rc, const char *format, ...)
  * first `most` are in `fields`. */
 size_t csv_split(char *line, char **fields, size_t most);
 
-/* Whether a field is a plain decimal number, with digits only if `whole`.
- * Refuses spaces, signs, hexadecimals, inf and nan, unlike strtod(). */
+/* Returns whether a field is a plain decimal number, with digits only if
+ * `whole`. Refuses spaces, signs, hexadecimals, inf and nan. */
 bool csv_number(const char *field, bool whole, double *value);
 
 #endif

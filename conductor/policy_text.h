@@ -19,7 +19,7 @@ struct policy_settings {
     size_t n;
 };
 
-/* Who sets a policy's numbers: that decides which names are allowed. */
+/* The source of a policy's numbers, which decides which names are allowed. */
 enum policy_set_by {
     POLICY_SET_BY_OPERATOR,   /* options only */
     POLICY_SET_BY_SIMULATION, /* options and rules */

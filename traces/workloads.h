@@ -24,7 +24,7 @@ struct trace_workload {
     struct quantile_table first_tokens;   /* own part of a first prompt */
     struct quantile_table turn_tokens;    /* new tokens of a later turn */
     struct quantile_table output_tokens;
-    /* Which session continues: 0 = the most recent one. */
+    /* The session that continues: 0 = the most recent one. */
     struct quantile_table recency;
 };
 

@@ -7,7 +7,7 @@
 #include "base/address.h"
 #include "proto/message.h"
 
-/* Which blocks go to the shared store. */
+/* The blocks to put into the shared store. */
 enum worker_puts { WORKER_PUTS_EVICTED, WORKER_PUTS_ALL };
 
 /* Plain data, all checked by worker_options_parse. Strings point into argv. */

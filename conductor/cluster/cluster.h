@@ -66,7 +66,7 @@ void cluster_workers_at(struct cluster *c, uint16_t port);
 size_t cluster_members(const struct cluster *c, struct address *out,
                        size_t most);
 
-/* cluster_leads(c): whether this conductor is the leader, or has no cluster. */
+/* cluster_leads(c): returns whether this conductor leads, or has no cluster. */
 bool cluster_leads(const struct cluster *c);
 
 /* cluster_lead_token(c): returns the leadership token, larger than every

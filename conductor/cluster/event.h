@@ -63,7 +63,7 @@ struct cluster_event {
     struct schedule_asked asked; /* without work.block_tokens */
 };
 
-/* What writing and reading need. */
+/* Scratch memory for writing and reading. */
 struct cluster_wire {
     struct names *names; /* borrowed */
     int64_t now_us;

@@ -38,7 +38,7 @@ struct foreign_counts {
     size_t missing; /* owners that count only after a full state */
 };
 
-/* What a batch brought. */
+/* News from a batch. */
 struct foreign_news {
     bool freed;  /* room may have come */
     bool gap;    /* a batch was missed: ask for the full state */
@@ -71,8 +71,8 @@ struct foreign_news foreign_take(struct foreign *f, const void *bytes, size_t n,
  * comes; its events count meanwhile. */
 void foreign_doubt(struct foreign *f);
 
-/* foreign_has_all(f, owner, token): whether everything is here that the owner
- * published since it got that token, by its batch numbers. O(owners). */
+/* foreign_has_all(f, owner, token): returns whether everything is here that the
+ * owner published since it got that token, by its batch numbers. O(owners). */
 bool foreign_has_all(struct foreign *f, uint64_t owner, uint64_t token);
 
 /* foreign_lives(f, owner, until_us): its lease is good until then. */

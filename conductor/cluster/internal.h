@@ -1,4 +1,4 @@
-/* What the files of this folder share. Calls run one way: cluster -> registry,
+/* Shared by the files of this folder. Calls run one way: cluster -> registry,
  * hear -> tell; cluster, registry -> limits. */
 #ifndef CONDUCTOR_CLUSTER_INTERNAL_H
 #define CONDUCTOR_CLUSTER_INTERNAL_H
@@ -39,7 +39,7 @@ struct cluster_pool {
     bool asked;   /* another conductor asks for the full state; events go on */
     int64_t all_us, ask_us;         /* when each was last done; 0 = never */
     int64_t fenced_us;              /* when that was last logged; 0 = never */
-    size_t keys_left;               /* that the full state may still have */
+    size_t keys_left;               /* limit for the full state being sent */
     uint64_t beaten, beaten_before; /* `number` at the last tell_beat(), and at
                                        the one before */
     uint64_t echoed; /* own batches below this number were read back, or are

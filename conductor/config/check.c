@@ -1,4 +1,4 @@
-/* What options must agree on. */
+/* Checks options against each other. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /*
- * The daemon's configuration: one JSON file, read through one option table
- * that also drives --dump-config and the reference page. Whatever the table
- * does not name is an error, so that a misspelt option is never ignored.
+ * The daemon's configuration: one JSON file, read through one option table that
+ * also drives --dump-config and the reference page. An option that the table
+ * lacks is an error, so that a misspelt option is never ignored.
  */
 #ifndef CONDUCTOR_CONFIG_CONFIG_H
 #define CONDUCTOR_CONFIG_CONFIG_H
@@ -25,10 +25,10 @@ enum config_pool {
 
 #define CONFIG_URL_MAX 1024 /* bytes of the longest URL, with its NUL */
 
-/* Which API keys are accepted. */
+/* The API keys that are accepted. */
 enum config_keys {
     CONFIG_KEYS_OPEN,     /* any key, or none */
-    CONFIG_KEYS_REQUIRED, /* those of tenants_file */
+    CONFIG_KEYS_REQUIRED, /* keys of tenants_file */
 };
 
 /* Every option; the table in table.c gives unit, range, default and help. */
@@ -136,7 +136,7 @@ void config_fini(struct config *c);
 [[nodiscard]] int engine_list_anchor(struct engine_list *list,
                                      const char *path);
 
-/* worker_cost_list_anchor(list, path): likewise for worker_costs. */
+/* worker_cost_list_anchor(list, path): does the same for worker_costs. */
 [[nodiscard]] int worker_cost_list_anchor(struct worker_cost_list *list,
                                           const char *path);
 

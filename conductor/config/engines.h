@@ -49,7 +49,7 @@ struct engine_config {
     char url_text[ENGINE_URL_MAX];
     struct engine_url url; /* of url_text */
     bool dns;              /* each address of its host is an engine */
-    char tls_ca_file[ENGINE_PATH_MAX]; /* "": those of the machine */
+    char tls_ca_file[ENGINE_PATH_MAX]; /* "" = the machine's */
     bool tls_insecure;
     char api_key_file[ENGINE_PATH_MAX]; /* "": none */
     char model[ENGINE_MODEL_MAX];       /* "": as it reports */
@@ -98,7 +98,7 @@ void engine_config_paths(struct engine_config *e);
 [[nodiscard]] int engine_list_add(struct engine_list *list, const char *text,
                                   char *err, size_t size);
 
-/* Whether all fields of two entries are equal. */
+/* Returns whether all fields of two entries are equal. */
 bool engine_config_equal(const struct engine_config *a,
                          const struct engine_config *b);
 

@@ -1,5 +1,5 @@
-/* What the files of this folder share. No other folder includes this. The table
- * of the options is in table.c. */
+/* Shared by the files of this folder; private to them. The table of the options
+ * is in table.c. */
 #ifndef CONDUCTOR_CONFIG_INTERNAL_H
 #define CONDUCTOR_CONFIG_INTERNAL_H
 
@@ -16,13 +16,13 @@ struct policy_settings;
 struct option_table config_table(struct config *c,
                                  struct option_spec specs[CONFIG_OPTIONS_MAX]);
 
-/* Whether the option's value is a string of the JSON, else a number. */
+/* Returns whether the option's value is a string of the JSON, else a number. */
 bool config_is_text(const struct option_spec *o);
 
-/* Whether it is a number of 0 or 1, which may be false or true in the JSON. */
+/* Returns whether it is a number of 0 or 1, in the JSON also false or true. */
 bool config_is_switch(const struct option_spec *o);
 
-/* Whether it is policy_options, an object of the JSON. */
+/* Returns whether it is policy_options, an object of the JSON. */
 bool config_is_settings(const struct option_spec *o);
 
 /* Adds a name to those of struct config_changes. */
@@ -58,7 +58,7 @@ const char *option_check_tenant_header(const char *text);
 
 /*
  * Checks the address tcp://HOST:PORT under `key`, and parses it into *out. Each
- * rank has a port: that of rank r is PORT plus r. Errors go to f.
+ * rank has a port: for rank r PORT plus r. Errors go to f.
  *   own   an address of the conductor, where HOST may be *.
  *   last  the highest rank.
  */

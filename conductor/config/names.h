@@ -33,7 +33,7 @@ struct engine_names {
 /* Returns the i-th of n names. */
 const char *engine_names_at(const struct engine_names *names, size_t i);
 
-/* Whether `name` is among the names. */
+/* Returns whether `name` is among the names. */
 bool engine_names_have(const struct engine_names *names, const char *name);
 
 /* Reads an array of names, if there is one under `key`. Errors go to f. */
@@ -51,7 +51,7 @@ const char *engine_name(const struct engine_config *e, size_t i);
 /* The field that holds `name`: "model", "aliases" or "adapters". */
 const char *engine_name_field(const struct engine_config *e, const char *name);
 
-/* Whether requests may use `name` for the engine's model. */
+/* Returns whether requests may use `name` for the engine's model. */
 bool engine_is_named(const struct engine_config *e, const char *name);
 
 /* Returns the names as an array, owned by the caller; NULL: out of memory. */

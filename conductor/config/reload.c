@@ -1,4 +1,4 @@
-/* Which changes of its configuration a running daemon takes. */
+/* Decides which changes of its configuration a running daemon takes. */
 #include <string.h>
 
 #include "conductor/config/internal.h"

@@ -83,7 +83,7 @@ int pair_edit_with(const struct pair_ask *ask, const char *const *drop,
     return rc;
 }
 
-/* Which limits the body has, beside max_tokens. */
+/* The limits in a body, beside max_tokens. */
 struct limits {
     struct json_walk walk; /* first */
     bool completion, min;

@@ -1,7 +1,7 @@
 /*
- * Which blocks a request to /admin/blocks or /admin/replicas is about: one by
- * its key, or a prompt's. Short prompts stand in the query, longer ones in a
- * body of JSON, with the same names.
+ * Reads the blocks that a request to /admin/blocks or /admin/replicas names:
+ * one by its key, or a prompt's. Short prompts are in the query, longer ones in
+ * a JSON body, with the same names.
  */
 #ifndef CONDUCTOR_FRONT_CHAIN_H
 #define CONDUCTOR_FRONT_CHAIN_H

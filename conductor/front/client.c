@@ -1,5 +1,5 @@
 /*
- * Which clients may ask: where keys are required, those with a key of
+ * Decides which clients may ask: where keys are required, clients with a key of
  * tenants_file, within the limits of its tenant; else all. Refused requests
  * have a line in the access log.
  */

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* What a page may read beside the body. */
+/* Headers that a page may read beside the body. */
 #define EXPOSED                                            \
     "retry-after, retry-after-ms, x-conductor-decode, "    \
     "x-conductor-predicted-ttft-ms, x-conductor-prefill, " \

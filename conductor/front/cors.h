@@ -18,8 +18,8 @@ bool cors_tell(const struct front_call *call);
  * several are listed, none. */
 void cors_tell_early(const struct front_call *call);
 
-/* cors_decides(front, name): whether to leave a header of an engine's answer
- * out, since the conductor sets it. */
+/* cors_decides(front, name): returns whether to leave a header of an engine's
+ * answer out, since the conductor sets it. */
 bool cors_decides(const struct front *front, struct http_slice name);
 
 #endif

@@ -31,8 +31,8 @@ struct front_options {
      * count for native models, too. Lower case, borrowed; "" or NULL = none. */
     const char *cache_salt_header, *priority_header;
     const char *tenant_header;      /* likewise; its value names the tenant */
-    const char *cors_origins;       /* whose pages may ask; "" or NULL = none.
-                                       Borrowed while the front lives */
+    const char *cors_origins;       /* origins whose pages may ask; "" or NULL =
+                                       none. Borrowed while the front lives */
     const struct secret *admin_key; /* needed for changes; NULL = none. Borrowed
                                        while the front lives */
     /* POST /admin/reload: appends the result as JSON. Returns 0, or a negative
@@ -114,8 +114,8 @@ void front_unready(struct front *front);
  */
 void front_stop(struct front *front, bool handed_over);
 
-/* Whether nothing is left to do: no request is in flight, and every answer
- * was handed to the system. O(connections). */
+/* Returns whether nothing is left to do: no request is in flight, and every
+ * answer was handed to the system. O(connections). */
 bool front_drained(const struct front *front);
 
 /* Returns the completion requests in flight. */

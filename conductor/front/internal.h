@@ -1,4 +1,4 @@
-/* What the files of the front share. */
+/* Shared by the files of the front. */
 #ifndef CONDUCTOR_FRONT_INTERNAL_H
 #define CONDUCTOR_FRONT_INTERNAL_H
 
@@ -101,8 +101,8 @@ front_serve_fn index_query, index_query_by_hash, index_register,
     index_unregister;
 front_serve_fn index_workers, index_services, index_view;
 
-/* client.c: whether the client may ask; writes its tenant's terms to the call.
- * On false it was answered. */
+/* client.c: returns whether the client may ask; writes its tenant's terms to
+ * the call. On false it was answered. */
 bool client_may_ask(struct front_call *call, enum tenant_step step);
 
 /* client.c: writes an access log line for a client that got this error. head
@@ -121,15 +121,15 @@ void client_refused(const struct front *front, struct http_conn *conn,
  * value. */
 struct http_slice endpoint_key_of(struct http_slice value);
 
-/* admin.c: whether the client may change instances; on false it was
+/* admin.c: returns whether the client may change instances; on false it was
  * answered. */
 bool admin_may_change(const struct front_call *call);
 
 /* DELETE. */
 front_serve_fn admin_remove; /* an engine, by its name */
 
-/* passthrough/refuse.c: whether engines may get this request, by its head; on
- * false it was answered. */
+/* passthrough/refuse.c: returns whether engines may get this request, by its
+ * head; on false it was answered. */
 bool forward_may_pass(const struct front_call *call);
 
 /* Answers, now or later, prompts and requests for paths that this server does
@@ -137,8 +137,8 @@ bool forward_may_pass(const struct front_call *call);
  * Returns false, with nothing done, if it does not. */
 bool forward_serve(const struct front_call *call);
 
-/* Whether the client gets this header of an engine's answer: it is about more
- * than this connection, and not about more than this answer. */
+/* Returns whether the client gets this header of an engine's answer: it is
+ * about more than this connection, and not about more than this answer. */
 bool forward_tells(const struct http_head *head, struct http_slice name);
 
 /* Copies the forwarded parts of a request's head into one allocation, owned by
@@ -201,7 +201,7 @@ void endpoint_names(const struct http_head *head,
 /* Returns the request's Content-Type; empty = none. */
 struct http_slice endpoint_type(const struct http_head *head);
 
-/* Whether the Content-Type is JSON, or missing. */
+/* Returns whether the Content-Type is JSON, or missing. */
 bool endpoint_is_json(const struct http_head *head);
 
 /* Sets *error to a 415: the Content-Type must be `must`. */

@@ -19,7 +19,7 @@ struct route {
 const struct route *routes_find(const struct http_head *head, unsigned door,
                                 char allowed[32]);
 
-/* routes_public(path): whether the path is not for operators only. */
+/* routes_public(path): returns whether the path is not for operators only. */
 bool routes_public(struct http_slice path);
 
 /* routes_set_unknown(call, hint, error): sets a 404 for the path, with `hint`

@@ -42,8 +42,8 @@ struct json_pieces {
 enum json_piece json_pieces_next(struct json_pieces *s, const char **at,
                                  const char *end);
 
-/* json_pieces_is(s, depth, name): whether the open member at this depth (from 1
- * on) has this name. */
+/* json_pieces_is(s, depth, name): returns whether the open member at this depth
+ * (from 1 on) has this name. */
 bool json_pieces_is(const struct json_pieces *s, uint64_t depth,
                     const char *name);
 

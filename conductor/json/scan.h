@@ -1,10 +1,10 @@
 /*
  * One pass over a request body that takes the prompt out of it.
  *
- * A prompt is nearly all of a body's bytes. Its token ids go into a flat
- * array and its texts into a flat byte buffer; what is left (`rest`) is the
- * body with every text or id array cut out, small enough for a general JSON
- * parser, which also does the checking of everything that stays.
+ * A prompt is nearly all of a body's bytes. Its token ids go into a flat array
+ * and its texts into a flat byte buffer; the rest (`rest`) is the body with
+ * every text or id array cut out, small enough for a general JSON parser, which
+ * also does the checking of everything that stays.
  *
  *   {"model":"tiny","prompt":[5,6,7],"n":1}
  *     rest   {"model":"tiny","prompt":null,"n":1}

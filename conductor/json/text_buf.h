@@ -45,8 +45,8 @@ void text_buf_printf(struct text_buf *b, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /*
- * Appends n bytes of UTF-8 as a JSON string with its quotes. What isn't valid
- * UTF-8 becomes U+FFFD, so the output is always valid JSON.
+ * Appends n bytes of UTF-8 as a JSON string with its quotes. Bytes that are not
+ * UTF-8 become U+FFFD, so the output is always valid JSON.
  */
 void text_buf_json(struct text_buf *b, const char *text, size_t n);
 

@@ -29,7 +29,7 @@ struct json_walk {
      * the member's value. Returns 0; 1: do not call it for members inside that
      * value; or a negative error. NULL: never called. */
     int (*on_name)(struct json_walk *w, const char *key);
-    /* Likewise called at the end of each object in a skipped value; may be
+    /* Called likewise at the end of each object in a skipped value; may be
      * NULL. */
     void (*on_end)(struct json_walk *w);
     size_t depth; /* during these calls: the open brackets within the skipped
@@ -49,7 +49,7 @@ typedef int json_value_fn(struct json_walk *w, const char *key);
 int json_walk_fail(struct json_walk *w, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Whether c is white space between JSON values. NUL is not. */
+/* Returns whether c is white space between JSON values. NUL is not. */
 static inline bool json_is_space(char c)
 {
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';

@@ -3,9 +3,12 @@
 
   - a pointer is tested as `p` or `!p`, never against NULL;
   - a blank line follows the declarations that begin a block;
-  - a comment names its subject: it does not begin with "What waits" or "Those
-    that", and no sentence of it begins with "Who" or "That of". Each top folder
-    may have as many of these as MOST_PRONOUNS says, and never gets more.
+  - a comment names its subject: it does not begin with a relative clause ("What
+    waits", "Which of them", "that it waits for"), and no later sentence begins
+    with "Who", "That of" or "Of these" (but "of these, refused ones" counts);
+  - the comment of a function in a header says what it does: not "Whether it
+    waits" or "Likewise for links", but "Returns whether ..".
+    Folders in MOST_PRONOUNS may have as many of these as it says, never more.
 
 usage: check_style.py [FILE...]    (default: every C file of the clone)
        check_style.py --pronouns [FILE...]    (lists such comments, counts them)
@@ -17,11 +20,9 @@ import re
 import subprocess
 import sys
 
-# Comments with a pronoun as their subject, by top folder: lower a number when
-# a folder has fewer, as --pronouns counts them.
-MOST_PRONOUNS = {
-    'base': 3, 'conductor': 83, 'predictor': 0, 'proto': 1, 'sim': 3,
-    'tests': 323, 'tools': 5, 'traces': 0, 'workers': 17}
+# Comments without a subject, as --pronouns counts them, in folders that are not
+# without them yet: lower a number when a folder has fewer.
+MOST_PRONOUNS = {'tests': 339}
 SUFFIXES = ('.c', '.h', '.cu', '.cuh', '.cc')
 NOT_TYPES = ('return', 'goto', 'else', 'case', 'break', 'continue', 'typedef',
              'do', 'default', 'sizeof', 'delete', 'extern', 'using')
@@ -36,10 +37,13 @@ DECLARATION = re.compile(
 COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|'
                      r'/\*(?P<block>.*?)\*/|//(?P<line>[^\n]*)', re.S)
 PRONOUN_FIRST = re.compile(
-    r'(?:what|who|whom|whoever|whatever|that|those)\b', re.I)
+    r'(?:what|who|whom|whose|which|whoever|whatever|that|those)\b', re.I)
 PRONOUN_LATER = re.compile(
-    r'[.;]\s+(?:what|who|whoever|whatever|those|that of|of (?:these|those))\b',
-    re.I)
+    r'[.;]\s+(?:what|who|whoever|whatever|those)\b|'
+    r'[.;=]\s+(?:that|those) of\b|[.;]\s+of (?:these|those)\b(?!,)', re.I)
+NO_VERB = re.compile(r'(?:[\w/]+\.c[:.] )?(?:\w+\([\w, ]*\): )?'
+                     r'(?:whether|likewise)\b', re.I)
+PROTOTYPE = re.compile(r'\s*\n(?!\s*(?:#|/\*|//))[^;{=#]*\(')
 
 
 def blank_comments(text):
@@ -107,28 +111,27 @@ def faults(text):
                            'the block')
 
 
-def pronouns(text):
-    """(number of the line from 0, beginning) of each comment whose subject is a
-    pronoun."""
+def pronouns(text, is_header):
+    """(number of the line from 0, beginning) of each comment without a subject
+    or, where it is a function's in a header, without a verb."""
     for match in COMMENT.finditer(text):
         comment = match.group('block') or match.group('line')
         if not comment:
             continue
         lines = re.sub(r'\n\s*\*', '\n', comment.strip('*/<! '))
         words = ' '.join(lines.split())
-        if PRONOUN_FIRST.match(words) or PRONOUN_LATER.search(words):
+        if PRONOUN_FIRST.match(words) or PRONOUN_LATER.search(words) or (
+                is_header and NO_VERB.match(words) and
+                PROTOTYPE.match(text, match.end())):
             yield text.count('\n', 0, match.start()), words[:60]
 
 
-def too_many(found, whole):
-    """A line for each folder with more such comments than it may have; only
-    where the whole clone was counted."""
-    for folder, n in sorted(found.items()):
-        most = MOST_PRONOUNS.get(folder, 0)
-        if whole and n > most:
-            yield (f'{folder}: {n} comments have a pronoun as their subject, '
-                   f'and at most {most} may: write the noun '
-                   '(check_style.py --pronouns lists them)')
+def too_many(found):
+    """A line for each folder with more such comments than it may have."""
+    for folder, most in MOST_PRONOUNS.items():
+        if found[folder] > most:
+            yield (f'{folder}: {found[folder]} comments lack a subject, and at '
+                   f'most {most} may (check_style.py --pronouns lists them)')
 
 
 def main(names):
@@ -141,15 +144,21 @@ def main(names):
         if name.endswith(SUFFIXES):
             with open(name, encoding='utf-8') as file:
                 text = file.read()
-            found = list(pronouns(text) if listing else faults(text))
-            n_pronouns[name.split('/')[0]] += sum(1 for _ in pronouns(text))
+            folder = name.split('/')[0]
+            found = list(pronouns(text, name.endswith(('.h', '.cuh'))))
+            n_pronouns[folder] += len(found)
+            if not listing:
+                found = [] if folder in MOST_PRONOUNS else [
+                    (number, f'a comment without a subject: "{what}"')
+                    for number, what in found]
+                found += faults(text)
             bad += len(found)
             for number, what in found:
                 print(f'{name}:{number + 1}: {what}')
     if listing:
         print(dict(sorted(n_pronouns.items())))
         return 0
-    for line in too_many(n_pronouns, not names):
+    for line in too_many(n_pronouns):
         bad += 1
         print(line)
     return bad > 0

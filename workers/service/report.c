@@ -63,7 +63,7 @@ void worker_send_tokens(struct worker *w)
  * ones. */
 struct run {
     struct conductor *to; /* NULL = all that are up, or */
-    bool to_askers;       /* those that asked for the inventory */
+    bool to_askers;       /* all conductors that asked for the inventory */
     uint8_t tier;         /* enum proto_tier */
     enum kv_event_kind kind;
     uint64_t parent;

@@ -15,7 +15,7 @@ struct push_piece {
     bool summed;
     bool told; /* granted under grant_id, and KV_LAYER was sent */
     uint64_t grant_id;
-    bool known[2 * TRANSFER_PIECE_BLOCKS]; /* which of rows.sums are made */
+    bool known[2 * TRANSFER_PIECE_BLOCKS]; /* known ones of rows.sums */
 };
 
 static void piece_free(struct push_piece *piece)

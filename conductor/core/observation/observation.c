@@ -1,4 +1,4 @@
-/* What a finished prefill teaches. See observation.h. */
+/* Learns from a finished prefill. See observation.h. */
 #include "conductor/core/observation/observation.h"
 
 #include "predictor/cost_model.h"

@@ -34,7 +34,7 @@ int64_t observation_prefill_us(const struct observation_prefill *seen);
 /* Loading KV blocks of one prefill, from one holder. */
 struct observation_load {
     uint32_t holder;    /* pool id; POOL_NO_INSTANCE: several, or none */
-    int64_t link_bytes; /* that came over the holder's link */
+    int64_t link_bytes; /* loaded over the holder's link */
     int64_t tier_bytes; /* read from a slow tier in addition */
     int64_t us;         /* from the first request to the last block */
 };

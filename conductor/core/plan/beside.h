@@ -90,13 +90,12 @@ struct beside_request {
  * end, if the instance takes the request; without decodes, the time of a decode
  * step. The TBT of a decode is the mean of the longest tenth of its intervals.
  *
- * An interval is a step with a chunk of a prompt, or a step without. Chunks are
- * those of the prefills that the instance accepted after the decode's own, and
- * of the request: prefills run one after another, so that the decode has all of
- * these beside it; of those to come, at most one per token that it has yet to
- * produce. While the chunks are fewer than a tenth of the intervals, all of
- * them count; else the longest, with lengths taken as uniform within sqrt(3)
- * standard deviations of the mean.
+ * An interval is a step with or without a chunk of a prompt. The decode has
+ * beside it all chunks of the prefills that the instance accepted after the
+ * decode's own, and of the request, since prefills run one after another; from
+ * now on at most one per token that it has yet to produce. While the chunks are
+ * fewer than a tenth of the intervals, all count; else the longest, with
+ * lengths taken as uniform within sqrt(3) standard deviations of the mean.
  *
  * So a decode with an SLO below the step of a full chunk bears a limited number
  * of chunks: a prefill with more is refused here, or goes elsewhere. The time

@@ -129,7 +129,7 @@ struct pool_instance {
     struct correction occupancy;   /* under orders that interrupt: corrects the
                                       time that prefills kept the engine */
     struct correction correction;  /* of prefill times */
-    const struct cost_model *cost; /* its own; NULL = that of the estimates */
+    const struct cost_model *cost; /* its own; NULL = the model of estimates */
     /* By tier: the rate at which blocks are read to where the engine uses them
      * (0 = at no cost), and when all accepted reads will have ended. */
     double tier_bytes_per_s[LOAD_TIERS];

@@ -14,7 +14,7 @@
  *   running_kv_tokens = sum of pool_kv_tokens() over the others' prompts;
  *   accepted = sum of the work of all prefills without cancelled ones; a
  *   decode's before = the same sum over arrival_seq below before_seq;
- *   pending blocks = those of prefills that have keys, and of pool_expect().
+ *   pending blocks = blocks of prefills with keys, and of pool_expect().
  */
 #include "conductor/core/pool/pool.h"
 

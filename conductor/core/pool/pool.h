@@ -172,7 +172,7 @@ bool pool_reuses_in_steps(const struct pool *pool);
  * to 1, for accepted prefills too; their predictions by the cost model change
  * with pool_predict_again().
  *   cost  borrowed until the instance has another one or is removed; several
- *         instances may share it; NULL = that of the estimates.
+ *         instances may share it; NULL = the estimates' cost model.
  * Returns 0 or -ESTALE.
  */
 int pool_set_cost(struct pool *pool, uint32_t id,

@@ -38,7 +38,7 @@ struct joint_key {
     uint32_t open;       /* requests in work here */
     uint32_t open_told;  /* part of open that open_all includes */
     uint32_t open_all;   /* requests in work everywhere, from the book */
-    unsigned conductors; /* that share the limits; 0 = unknown, as 1 */
+    unsigned conductors; /* sharing the limits; 0 = unknown, as 1 */
     bool alone;          /* the book is out of reach */
     bool due;            /* something done here is not in the book yet */
     double sent[2];      /* asks, tokens in the report under way */

@@ -26,8 +26,8 @@ bool meeting_met(int64_t computed, int64_t loaded_from);
  * part. Never inside the loaded part.
  *   position      computed tokens
  *   split_block   where the two meet in the plan
- *   loaded_block  the first loaded block; those behind it, to the end of the
- *                 load, are loaded too
+ *   loaded_block  the first loaded block; all blocks from there to the end of
+ *                 the load are loaded
  *   over          no more blocks will be loaded
  */
 uint32_t meeting_planned_block(uint32_t position, uint32_t block_tokens,

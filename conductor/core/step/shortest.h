@@ -19,9 +19,9 @@
  *   2. A protected item that is ready may run now if that delays no item due
  *      before it into the last eighth of that item's slo_us: predictions are
  *      not exact.
- *   3. Of these the one with the smallest cost + arrival / 50 runs: a second of
- *      waiting counts as 20 ms less to compute. If none may run, the smallest
- *      of all ready items runs.
+ *   3. Of the items allowed by rule 2, the one with the smallest cost +
+ *      arrival / 50 runs: a second of waiting counts as 20 ms less to compute.
+ *      If none is allowed, the smallest of all ready items runs.
  * Ties go to the oldest item. An item that is not ready yet counts in rules 1
  * and 2 like all others: its deadline was promised, too. If no ready item may
  * run, the instance waits for an expected one with an SLO, unless that breaks

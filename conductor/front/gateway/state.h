@@ -29,7 +29,7 @@ struct who who_of(const char *name, int rank);
 /* Returns the question's tenant, or the default one. */
 const char *who_tenant(const struct question *q);
 
-/* Whether the body is msgpack, by Content-Type; and the answer, by Accept. */
+/* Returns whether body (Content-Type) and answer (Accept) are msgpack. */
 bool index_takes_msgpack(const struct front_call *call);
 bool index_gives_msgpack(const struct front_call *call);
 

@@ -24,8 +24,8 @@ enum form_type { FORM_JSON, FORM_MULTIPART, FORM_OTHER };
 /* Returns the type for the header's value, type[0 .. n); JSON if n is 0. */
 enum form_type form_type_of(const char *type, size_t n);
 
-/* Whether body[0 .. n) begins as a JSON object does, in UTF-8, 16 or 32: some
- * servers read such a body whatever its type says. O(n). */
+/* Returns whether body[0 .. n) begins as a JSON object does, in UTF-8, 16 or
+ * 32: some servers read such a body whatever its type says. O(n). */
 bool form_hides_object(const char *body, size_t n);
 
 /*

@@ -1,4 +1,4 @@
-/* Which headers pass through, in both directions. */
+/* Decides which headers pass through, in both directions. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

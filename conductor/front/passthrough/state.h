@@ -52,7 +52,7 @@ void forward_set_no_model(const struct front_call *call, const char *model,
 [[nodiscard]] int forward_check_path(const struct front_call *call,
                                      struct openai_error *error);
 
-/* refuse.c: likewise, for everything it names that engines of its model
+/* refuse.c: does the same for all that it names and engines of its model
  * keep. */
 [[nodiscard]] int forward_check_own(const struct front_call *call,
                                     const struct service *service,

@@ -60,8 +60,8 @@ void http_clients_file(struct http_clients *all, struct http_client *c);
  * a factor of two, among those with an idle one; NULL = none has. O(1). */
 struct http_client *http_clients_greediest(const struct http_clients *all);
 
-/* http_share_allows(mine, more, taken, all): whether a client that has `mine`,
- * of `taken` by all clients, may have `more`, where there is `all`. */
+/* http_share_allows(mine, more, taken, all): returns whether a client that has
+ * `mine`, of `taken` by all clients, may have `more`, where there is `all`. */
 bool http_share_allows(size_t mine, size_t more, size_t taken, size_t all);
 
 #endif

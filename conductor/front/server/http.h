@@ -92,7 +92,7 @@ struct http_handlers {
      */
     void (*request)(void *arg, struct http_conn *conn,
                     const struct http_head *head, const char *body, size_t n);
-    /* Whether a request is answered on a connection of the reserve. */
+    /* Returns whether a request is answered on a connection of the reserve. */
     bool (*urgent)(void *arg, const struct http_head *head);
     /* An error was written, perhaps the server's own, but not after
      * http_recorded(). head NULL = it could not be read. */
@@ -134,8 +134,8 @@ void http_server_hold(struct http_server *server, bool on);
  */
 void http_server_drain(struct http_server *server, int64_t fresh_us);
 
-/* Whether on any connection an answer is owed or not yet wholly taken by the
- * system, or, while the server drains, a request is still awaited.
+/* Returns whether on any connection an answer is owed or not yet wholly taken
+ * by the system, or, while the server drains, a request is still awaited.
  * O(connections). */
 bool http_server_busy(const struct http_server *server);
 
@@ -148,8 +148,8 @@ const struct http_stats *http_server_stats(const struct http_server *server);
 /* Returns the memory of unread output, which max_output_total_bytes bounds. */
 size_t http_server_held(const struct http_server *server);
 
-/* Whether the client is on this machine; writes its address and port as text,
- * "?" if it has gone. */
+/* Returns whether the client is on this machine; writes its address and port as
+ * text, "?" if it has gone. */
 bool http_is_local(const struct http_conn *conn);
 void http_peer(const struct http_conn *conn, char text[HTTP_PEER_BYTES]);
 
@@ -172,7 +172,7 @@ void http_on_gone(struct http_conn *conn, void (*gone)(void *arg), void *arg);
 void http_add_header(struct http_conn *conn, const char *name,
                      const char *value);
 
-/* Likewise, for a header of an engine's answer; borrowed for the call. */
+/* Does the same for a header of an engine's answer; borrowed for the call. */
 void http_pass_header(struct http_conn *conn, const struct http_header *header);
 
 /* Sends a whole answer. `body` is borrowed. The connection is no longer the
@@ -207,8 +207,8 @@ void http_begin(struct http_conn *conn, int status, int64_t length);
 /* Returns the bytes written that were not sent yet. */
 size_t http_unsent(const struct http_conn *conn);
 
-/* Whether the writer of a stream should wait until the client has read what was
- * written: it is much, or memory for unread output is short. */
+/* Returns whether the writer of a stream should wait until the client has read
+ * what was written: it is much, or memory for unread output is short. */
 bool http_is_full(const struct http_conn *conn);
 
 /* Sets taken(arg), called whenever the client has taken all that was written,

@@ -27,7 +27,7 @@ struct http_conn {
     struct event *timer; /* of the state, see http_conn_arm */
     TAILQ_ENTRY(http_conn) opening_link;
     bool opening;                  /* TLS is not open */
-    struct http_client *client;    /* that it counts for */
+    struct http_client *client;    /* client of the connection */
     TAILQ_ENTRY(http_conn) idlers; /* in the client's `idle` */
     bool idle;                     /* may be closed to make room */
     TAILQ_ENTRY(http_conn) put_off_link;
@@ -168,7 +168,7 @@ void http_turn_read(struct http_conn *conn, size_t n);
 void http_turn_look(struct http_conn *conn, size_t n);
 void http_turn_request(struct http_conn *conn);
 
-/* turn.c: whether its client has had its share of this turn of the loop. */
+/* turn.c: returns whether its client has had its share of this turn. */
 bool http_turn_is_over(struct http_conn *conn);
 
 /* turn.c: reads nothing from it before the next turn; takes it off that

@@ -4,8 +4,8 @@
  *
  * Invariants:
  * 1. The entries of both halves fill at most 3/4 of the new half's slots.
- * 2. No two entries have the same hash and place; those of one hash have the
- *    same key and seed, or no key yet.
+ * 2. No two entries have the same hash and place; all entries of a hash have
+ *    the same key and seed, or no key yet.
  * 3. n and n_keyless count the entries, and those without a key.
  * 4. The old half's slots below `moved` are free; it is gone before the new one
  *    is full.

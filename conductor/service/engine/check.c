@@ -88,7 +88,7 @@ static bool is_of_others(const struct engine_config *e, const struct place *all,
 static bool costs_clash(const struct place *all, size_t n,
                         struct engine_clash *out)
 {
-    const struct engine_config *last = NULL; /* whose file was read last */
+    const struct engine_config *last = NULL; /* its file was read last */
 
     for (size_t i = 0; i < n; i++) {
         const struct engine_config *e = all[i].e;

@@ -274,9 +274,9 @@ void engine_leave(struct engine *e);
                                   char line[ENGINE_AUTHORIZATION_BYTES],
                                   char err[CONFIG_ERROR_MAX]);
 
-/* listed.c. engine_models_due(): whether a healthy engine must be asked for its
- * models now. engine_take_models(): reads its answer of n bytes, which may be
- * no list; returns whether the engine has its model, as far as is known. */
+/* listed.c. engine_models_due(): returns whether to ask a healthy engine for
+ * its models now. engine_take_models(): reads its answer of n bytes, which may
+ * be no list; returns whether the engine has its model, as far as is known. */
 bool engine_models_due(struct engine *e);
 [[nodiscard]] bool engine_take_models(struct engine *e, const char *text,
                                       size_t n);

@@ -117,7 +117,7 @@ int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX])
 
     if (!*c->kv_events || c->index == ENGINE_INDEX_PREDICTED)
         return 0;
-    if (s->engines.store) /* whose blocks are not cut */
+    if (s->engines.store) /* a store's blocks are not cut */
         config.map.engine_tokens = config.map.block_tokens;
     if (c->kv_blocks)
         config.map.max_blocks = 4 * (uint64_t)c->kv_blocks * config.ranks;

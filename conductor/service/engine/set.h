@@ -21,7 +21,7 @@ struct engine_set {
     uint32_t n_asked;       /* engines that can be asked for tokens */
     bool costs_due;         /* entries came or left: choose costs anew */
     struct kv_feeds *feeds; /* NULL: no engine publishes KV events */
-    const struct store_config *store; /* that all engines read; NULL = none */
+    const struct store_config *store; /* read by all engines; NULL = none */
     struct kv_feed *store_feed;       /* its events; NULL = none */
     struct learned learned;
     struct alike_model prefills, steps; /* the model's, for comparisons */

@@ -101,9 +101,9 @@ struct request_attempt {
     int64_t orphaned_us;
 };
 
-/* What serves a request: native workers, an engine of others, two engines that
- * share it, or another gateway. Code of requests calls these and knows none of
- * them. */
+/* The server of a request: native workers, an engine of others, two engines
+ * that share it, or another gateway. Code of requests calls these and knows
+ * none of them. */
 struct instance_ops {
     /* Takes the prompt and what else of the parameters is for it alone, at
      * first. Returns 0 or -ENOMEM. */
@@ -150,8 +150,8 @@ struct service_request {
     struct service *service;
     const struct service_reply_ops *ops;
     void *arg;
-    const struct instance_ops *by; /* what serves it; engine_ops become pair_ops
-                                      for an attempt on two engines */
+    const struct instance_ops *by; /* its server; engine_ops become pair_ops for
+                                      an attempt on two engines */
     enum request_state state;
     uint32_t slot;
     char request_id[32];

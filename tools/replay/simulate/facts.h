@@ -1,5 +1,5 @@
 /*
- * What a simulation must know of a trace in advance: an infinite cache's hit
+ * Facts of a trace that a simulation needs in advance: an infinite cache's hit
  * ratio, and the most used blocks. One pass over the file, in bounded memory.
  */
 #ifndef TOOLS_REPLAY_SIMULATE_FACTS_H

@@ -106,8 +106,8 @@ static inline size_t card_pages_bytes(const struct cuda_card *c)
 /* Allocates the pages: config->page_bytes, or all memory left. */
 int card_make_pages(struct cuda_card *c, const struct cuda_card_config *config);
 
-/* Places the batch's arrays in host memory `memory`; those on the card have
- * the same offsets. Returns the bytes they take. */
+/* Places the batch's arrays in host memory `memory`; the card's have the same
+ * offsets. Returns the bytes they take. */
 size_t card_place_batch(struct cuda_card *c, unsigned char *memory);
 
 #endif

@@ -16,7 +16,7 @@ static unsigned threads_for(uint32_t items, unsigned most)
     return n == 0 ? WARP_LANES : n < most ? n : most;
 }
 
-/* One block a row; what a thread read stays in its registers. */
+/* One block a row; each thread keeps what it read in registers. */
 __global__ void __launch_bounds__(NORM_THREADS)
     norm_kernel(uint32_t d, float eps, const float *x, bf16 *out)
 {

@@ -126,7 +126,7 @@ struct forward_slice *forward_part(struct forward_body *body,
                                     struct forward_body *out,
                                     struct openai_error *error);
 
-/* Whether the engine gets other bytes than the client sent. */
+/* Returns whether the engine gets other bytes than the client sent. */
 bool forward_body_changes(const struct forward_body *body,
                           const struct forward_rules *rules);
 

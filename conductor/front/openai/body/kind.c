@@ -1,5 +1,5 @@
-/* Which member of a body is the prompt, by the request's path; and the body of
- * /tokenize. */
+/* Finds the member of a body that is the prompt, by the request's path; makes
+ * the body of /tokenize. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -68,14 +68,14 @@ struct member {
 /* Returns all that is known of a member; static, never NULL. */
 const struct member *member_find(const char *name);
 
-/* Whether a member is taken out at the top of a body. keyed: keys are required:
- * names of things that an engine keeps may be another tenant's. */
+/* Returns whether a member is taken out at the top of a body. keyed: keys are
+ * required: names of things that an engine keeps may be another tenant's. */
 static inline bool member_steers(const struct member *m, bool keyed)
 {
     return m->is & (MEMBER_STEERS | (keyed ? MEMBER_KEYED : 0u));
 }
 
-/* Whether an object that CARRIES such members, or a form, must not have it. */
+/* Returns whether an object that CARRIES them, or a form, must not have it. */
 static inline bool member_steers_inside(const struct member *m)
 {
     return m->is & (MEMBER_STEERS | MEMBER_INNER);

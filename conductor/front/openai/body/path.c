@@ -1,4 +1,4 @@
-/* Which of a client's requests an engine may get. */
+/* Decides which of a client's requests an engine may get. */
 #include "conductor/front/openai/body/path.h"
 
 #include <string.h>

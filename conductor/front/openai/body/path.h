@@ -1,5 +1,5 @@
 /*
- * Which of a client's requests an engine may get, by method and path. Pure.
+ * The requests of clients that an engine may get, by method and path. Pure.
  *
  * An engine serves more than its clients may use: paths that stop it, empty its
  * cache or load weights. So the paths that go on are listed, and the rest stays
@@ -39,8 +39,8 @@ enum forward_path forward_path_of(const char *method, size_t n_method,
 size_t forward_path_read(const char *path, size_t n,
                          char text[FORWARD_PATH_BYTES]);
 
-/* Whether engines keep apart, by the salt set in it, what they cache of a POST
- * to this path, or cache nothing. At other paths tenants would find each
+/* Returns whether engines keep apart, by the salt set in it, what they cache of
+ * a POST to this path, or cache nothing. At other paths tenants would find each
  * other's prompts. */
 bool forward_path_salted(const char *path, size_t n);
 
@@ -51,7 +51,7 @@ const char *forward_path_methods(const char *path, size_t n);
  * /v1/responses/ID/cancel; NULL and 0 = none. */
 const char *forward_path_kept(const char *path, size_t n, size_t *n_id);
 
-/* What a tenant's request is about, by its path. */
+/* The subject of a tenant's request, by its path. */
 enum forward_about {
     FORWARD_ABOUT_PROMPT, /* a prompt: nothing that engines keep */
     FORWARD_ABOUT_KEPT,   /* an answer, of forward_path_kept() */
@@ -63,8 +63,8 @@ enum forward_about {
 enum forward_about forward_path_about(const char *method, size_t n_method,
                                       const char *path, size_t n);
 
-/* Whether a request looks at what the engine keeps, and asks no model: it has
- * no body, or is no POST. */
+/* Returns whether a request looks at what the engine keeps, and asks no model:
+ * it has no body, or is no POST. */
 bool forward_path_looks(const char *method, size_t n_method, size_t n_body);
 
 #endif

@@ -20,7 +20,7 @@ struct reader {
     struct forward_slice values[MEMBERS]; /* as spelled */
 };
 
-/* Whether the value at p may be the prompt: the first one may. In a
+/* Returns whether the value at p may be the prompt: the first one may. In a
  * /v1/schedule body, which may have members of a gateway, ids take the place of
  * a text, and null does not count. */
 bool prompt_is(const struct reader *r, const char *key);

@@ -26,13 +26,13 @@ struct refer_objects {
     uint64_t known[JSON_WALK_DEPTH_MOST / 64];
 };
 
-/* Likewise, for a member below the top; notes its id, type or content in its
- * object. */
+/* Does the same for a member below the top; notes its id, type or content in
+ * its object. */
 const char *refer_below(struct refer_objects *o, const struct json_walk *w,
                         const struct member *m);
 
-/* Likewise, at the end of an object below the top: one with an id, and neither
- * content nor a type other than "item_reference", refers to that id. */
+/* Does the same at the end of an object below the top: one with an id, and
+ * neither content nor a type other than "item_reference", refers to this id. */
 const char *refer_end(struct refer_objects *o, const struct json_walk *w);
 
 #endif

@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Whether a request's header is taken out. name (n) is borrowed; case does not
- * count, and '_' equals '-', as for many servers. */
+/* Returns whether a request's header is taken out. name (n) is borrowed; case
+ * does not count, and '_' equals '-', as for many servers. */
 bool steer_header(const char *name, size_t n);
 
 #endif

@@ -10,7 +10,7 @@
  * one. */
 bool value_text(struct forward_slice v, char text[FORWARD_MODEL_BYTES]);
 
-/* Whether a value is these bytes. */
+/* Returns whether a value is these bytes. */
 bool value_is(struct forward_slice v, const char *text);
 
 /* Returns a whole number, UINT32_MAX for a larger one; 0 for other values. */
@@ -38,7 +38,7 @@ size_t value_trimmed(const char *at, const char *end);
                                  struct forward_slice b,
                                  char name[BLOCK_KEY_NAME_BYTES]);
 
-/* Whether a member makes a request more than one prompt and one answer.
+/* Returns whether a member makes a request more than one prompt and one answer.
  *   prompt  the member is the prompt. */
 bool value_makes_whole(const struct member *m, struct forward_slice v,
                        bool prompt);

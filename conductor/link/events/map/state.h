@@ -99,8 +99,8 @@ bool map_stored(struct kv_map *map, const struct kv_event *event,
 /* stored.c: counts n blocks that have no room. */
 void map_unkept(struct kv_map *map, uint32_t n);
 
-/* stored.c: whether a stored event's blocks have the engine's size, or may set
- * it; counts the event if not. */
+/* stored.c: returns whether a stored event's blocks have the engine's size, or
+ * may set it; counts the event if not. */
 bool map_fits(struct kv_map *map, const struct kv_event *event);
 
 /* stored.c: applies events whose parents now have keys. Returns whether there

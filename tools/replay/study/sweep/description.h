@@ -1,7 +1,7 @@
 /*
- * What a sweep draws its cases from: ranges of clusters, loads and errors, and
- * lists of hardware and traces. Plain data, read from a JSON file (format:
- * docs/sweep.md).
+ * The description from which a sweep draws its cases: ranges of clusters, loads
+ * and errors, and lists of hardware and traces. Plain data, read from a JSON
+ * file (format: docs/sweep.md).
  */
 #ifndef TOOLS_REPLAY_STUDY_SWEEP_DESCRIPTION_H
 #define TOOLS_REPLAY_STUDY_SWEEP_DESCRIPTION_H

@@ -12,7 +12,7 @@
 
 #define SWEEP_POLICIES_MAX 16
 
-/* What policies are compared by. */
+/* The measures by which policies are compared. */
 enum sweep_metric {
     SWEEP_TTFT,      /* mean TTFT, without SLOs */
     SWEEP_P99,       /* p99 of the TTFT, without SLOs */
