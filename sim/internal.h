@@ -380,8 +380,8 @@ void sim_follow_began(const struct sim *sim, struct sim_node *node,
 bool sim_follow_waits(const struct sim *sim, struct sim_node *node, uint32_t i);
 
 /* follow.c: call it when a queued prefill begins and will evict blocks. Makes
- * the blocks that the others count on the most recently used, the oldest
- * prefill's last, up to all tiers of the node. */
+ * the blocks that other prefills count on the most recently used, the oldest
+ * prefill's last, as many as all tiers of the node hold. */
 void sim_follow_keep(const struct sim *sim, struct sim_node *node);
 
 /* warm.c: keeps a refused prompt for the background, if it is worth it. */

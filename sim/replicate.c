@@ -7,7 +7,7 @@
 #include "sim/copies.h"
 #include "sim/internal.h"
 
-/* Owner of copied blocks in caches, no request's index. */
+/* Owner of copied blocks in caches; above all requests' indexes. */
 #define COPY_INDEX (UINT64_C(1) << 63)
 
 struct sim_copy {

@@ -176,7 +176,7 @@ static void set_policy(struct sim *sim)
         sim->cluster.step_tokens > 0 && sim->cluster.coupled_nodes == 0));
 }
 
-/* Creates the replication, if blocks are copied; it owns memory. */
+/* Creates the replication, which owns memory, if blocks are copied. */
 static int make_replication(struct sim *sim)
 {
     if (sim->rules.replicates <= 0.0)

@@ -31,7 +31,7 @@ size_t byte_queue_memory(const struct byte_queue *q, size_t n)
         return cap;
     if (n > SIZE_MAX / 4 - have)
         return SIZE_MAX;
-    /* Moves bytes if at least as many were taken; else memory grows. */
+    /* Keeps the size where moving costs no more than the bytes taken. */
     if (q->cap - have >= n && q->begin >= have)
         return cap;
     while (cap - have < n || (q->data && cap == q->cap))

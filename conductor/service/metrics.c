@@ -236,8 +236,7 @@ static const struct histogram_def {
     size_t offset;
     const double *bounds;
     unsigned n_bounds;
-    const char *label; /* NULL = none. With a label, help NULL = help of the
-                          line before */
+    const char *label; /* NULL = none. help NULL: the line before has it */
 } histograms[] = {
     {"conductor_time_to_first_token_seconds",
      "Time from a request's arrival to its first token.", AT(ttft_s),

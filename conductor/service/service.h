@@ -155,7 +155,7 @@ struct service_failure {
  * any request may be gone.
  */
 struct service_reply_ops {
-    /* A choice was made. Comes once, and again after each retry. */
+    /* Called when instances were chosen: once, and again after each retry. */
     void (*scheduled)(void *arg, const struct service_decision *decision);
     /* The next output token. */
     void (*token)(void *arg, uint32_t token);

@@ -7,8 +7,8 @@
  *   requests: [{t: s since the session began; sub: the agent, 0 the parent;
  *     in, out: tokens; from: the agent whose last prompt `keep` refers to, -1
  *     none; keep: leading blocks shared with it; add: runs [first id, count] of
- *     the further full blocks; api: s until it was answered; think: s from the
- *     answer before it to it; model}]
+ *     the further full blocks; api: s until its answer; think: s from the
+ *     previous answer to it; model}]
  * api and think may be null or missing = unknown. Other fields are ignored.
  * Ids are chained, as in other traces: equal ids mean equal content and an
  * equal prefix, within the session.

@@ -18,7 +18,7 @@ struct loader_source {
     TAILQ_ENTRY(loader_source) link;
     struct loader *loader;
     char name[LOADER_NAME_MAX];
-    struct loader_source_ops ops; /* the source's, or in part the throttle's */
+    struct loader_source_ops ops; /* the source's; some are the throttle's */
     const struct loader_source_ops *behind; /* the source's, borrowed */
     void *arg;
     uint32_t n_runs;       /* in loads that are not over */

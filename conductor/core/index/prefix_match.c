@@ -1,8 +1,8 @@
 /*
  * The walk along a prompt, page by page. Holders that match so far are alive,
- * each with the tiers of its present run. walk.hash is the hash of a set of
- * holders: the alive ones, perhaps with others of an earlier page. In a page
- * with the same hash no run ends, and its records are not read.
+ * each with the tiers of its present run. walk.hash is the hash of all alive
+ * holders, perhaps with others of an earlier page. In a page with this hash no
+ * run ends, so its records are not read.
  */
 #include <errno.h>
 #include <stdlib.h>

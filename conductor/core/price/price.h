@@ -80,7 +80,7 @@ double price_ask(struct price *price, const struct price_work *work,
 /* Load of the instances that take prefills. */
 struct price_load {
     uint32_t n_instances;
-    double speed; /* sum of their speeds, in multiples of the cost model's */
+    double speed;      /* sum of speeds, as multiples of the cost model */
     double backlog_us; /* sum of work accepted and not done */
 };
 

@@ -83,7 +83,7 @@ struct queue_order {
     int64_t (*rank)(const struct queue_item *item);
     /* Items that are loading come after all others. */
     bool loading_last;
-    /* Ready items, apart from loading_last, are served by age. */
+    /* Items that are ready and not loading are served by age. */
     bool by_age;
     /* Prefills that have begun may yield to others, see yield.h. */
     bool preempts;

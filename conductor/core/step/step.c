@@ -78,8 +78,8 @@ static bool any_within(const struct queue_item *items, uint32_t n,
     return i < n;
 }
 
-/* Returns when the first waiting prefill with an SLO must begin, of those that
- * can be in time behind all begun ones; INT64_MAX = none. */
+/* Returns when the first waiting prefill with an SLO must begin, counting only
+ * prefills that can be in time behind the begun ones; INT64_MAX = none. */
 static int64_t begin_by_us(const struct queue_item *waiting, uint32_t n,
                            int64_t begun_end_us)
 {

@@ -144,7 +144,7 @@ static void rest(struct kv_feed *feed)
     int64_t now_us = clock_now_us();
     int64_t rest_us = 2 * feed->rest_us;
 
-    /* Pauses are short again after a long time without too long a message. */
+    /* After a long time without a slow message the pause is short again. */
     if (now_us - feed->rested_us > FEED_REST_MAX_US)
         rest_us = 0;
     if (rest_us < FEED_REST_MIN_US)

@@ -63,9 +63,9 @@ void half_take(struct copies_half *half, uint64_t seed,
 uint64_t half_unmarked(const struct copies_half *half, uint64_t at,
                        uint32_t marks);
 
-/* Computes the marks of the group and row that a search has just passed anew,
- * after it came to slot `at` by such a step, or by one slot. Returns how many
- * slots and marks this looked at. */
+/* Computes anew the marks of the group and row that a search has just passed,
+ * on its way to slot `at` by a skip of `step` slots, or by one slot. Returns
+ * the slots and marks looked at. */
 uint64_t half_passed(struct copies_half *half, uint64_t at, uint64_t step);
 
 /* The mark of a rank and a tier. */

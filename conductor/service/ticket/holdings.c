@@ -69,7 +69,7 @@ static uint32_t leading(const struct prefix_match *m, uint32_t slot,
 {
     uint32_t end = m->blocks[slot];
 
-    /* From the last run to the first: a run outside these tiers ends it. */
+    /* Ends at the first run outside these tiers, searching from the last. */
     for (uint32_t r = m->last_run[slot]; r != 0; r = m->runs[r].before)
         if (!(m->runs[r].tiers & tiers))
             end = m->runs[r].first_block;

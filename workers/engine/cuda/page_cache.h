@@ -67,7 +67,7 @@ bool page_cache_pinned(const struct page_cache *c, uint32_t page);
  * forgotten. */
 uint32_t page_cache_lend(struct page_cache *c, const void *block,
                          uint64_t over);
-/* Lends a page that was just taken to a writer. */
+/* Lends to a writer a page that was just taken. */
 void page_cache_hold(struct page_cache *c, uint32_t page);
 void page_cache_give_back(struct page_cache *c, uint32_t page);
 

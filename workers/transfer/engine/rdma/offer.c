@@ -136,8 +136,8 @@ void rdma_revoke(struct transport_offer *offer, uint64_t grant_id)
         grant_over(o, g);
 }
 
-/* Handles a peer without a channel and queue pair here: ends its revoked
- * grants; other grants can be sent again to a new channel. */
+/* If the peer has no channel and no queue pair here: ends its revoked grants.
+ * Its other grants can be sent again over a new channel. */
 static void peer_gone(struct rdma_offer *o)
 {
     struct grant *g;

@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The kernel's distance of local memory, and ours if it is not known. */
+/* The kernel's distance of local memory, and our value for an unknown one. */
 #define DISTANCE_LOCAL 10
 #define DISTANCE_UNKNOWN 255
 
