@@ -142,7 +142,7 @@ static void tell(struct sim *sim, struct sim_view *view)
     bool single = schedule_rules_of(view->scheduler)->predicts_decodes;
 
     if (sim->n_views == 1 && !single)
-        return; /* sim_decode_advance() told it each run */
+        return; /* sim_decode_advance() told the view each run */
     for (uint32_t i = 0; i < sim->n_nodes; i++) {
         const struct sim_node *node = &sim->nodes[i];
         uint64_t steps = node->batch.step;

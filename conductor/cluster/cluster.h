@@ -110,7 +110,7 @@ void cluster_leave(struct cluster_pool *p);
 /* Publish what happens to a request of this conductor. O(1), but
  * cluster_decided() is O(the instances' queues). */
 void cluster_decided(struct cluster_pool *p, const struct cluster_request *r);
-/* A request came; `asked` is the input of its price. */
+/* Tells of a request that came; `asked` is the input of its price. */
 void cluster_asked(struct cluster_pool *p, const struct schedule_asked *asked);
 void cluster_started(struct cluster_pool *p, uint64_t request);
 void cluster_prefilled(struct cluster_pool *p, uint64_t request,

@@ -66,8 +66,8 @@ struct cluster_reality {
                             node; false: the cost of the node's group, at its
                             speed */
     bool first_token_at_decode; /* the decode node sends the first token */
-    uint32_t max_tokens_fixed;  /* asked for, or the output if longer */
-    double max_tokens_times;    /* or for this multiple of the output; 0 = 1 */
+    uint32_t max_tokens_fixed;  /* least max_tokens of a request */
+    double max_tokens_times;    /* least max_tokens / output; 0 = 1 */
 };
 
 struct cluster {

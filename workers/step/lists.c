@@ -97,7 +97,7 @@ uint32_t batch_list_waiting(struct batch *b, bool only_taken)
         if (r->blocks.n == 0 && only_taken)
             continue;
         b->items[n] = batch_item(r);
-        /* only_taken: the prefill that it follows may itself lack blocks. */
+        /* only_taken: do not wait for turn.follows; it may lack blocks. */
         if ((!only_taken && batch_follows(b, r)) || waits_for_begun(b, r))
             b->items[n].ready_at_us = QUEUE_NOT_READY;
         b->items_of[n++] = r;

@@ -23,8 +23,8 @@ struct prefix_alive {
 struct walk {
     const struct prefix_index *ix;
     struct prefix_match *match;
-    uint64_t *alive;         /* (n_alive), by holder: the record of a page that
-                                continues its run with all places in the run's tiers */
+    uint64_t *alive; /* (n_alive), by holder: a record with all places held
+                        in its present run's tiers */
     struct prefix_alive *as; /* (n_alive), of the same holders */
     uint32_t n_alive;
     uint64_t hash; /* XOR of page_token() over all alive holders, and perhaps

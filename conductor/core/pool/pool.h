@@ -291,18 +291,18 @@ struct pool_push {
 int pool_book_push(struct pool *pool, const struct pool_push *push, uint32_t id,
                    uint64_t request_id);
 
-/* Enters that a waiting prefill's blocks have come: it is ready from now on.
+/* Makes a waiting prefill, whose blocks have come, ready from now on.
  * Returns 0; -ESTALE; -ENOENT: no such prefill waits. */
 int pool_prefill_ready(struct pool *pool, uint32_t id, uint64_t request_id,
                        int64_t now_us);
 
-/* Enters that an instance began a waiting prefill.
+/* Records that an instance began a waiting prefill.
  * Returns 0; -ESTALE; -ENOENT; -ENOSPC: max_running are begun already. */
 int pool_prefill_started(struct pool *pool, uint32_t id, uint64_t request_id,
                          int64_t now_us);
 
 /*
- * Enters that a prefill is done, whether it waited or had started. It leaves
+ * Records that a prefill is done, whether it waited or had started. It leaves
  * the instance, its pending blocks go (the instance has reported them stored by
  * then), its bookings are given back, and the correction learns from it.
  *   observed_us  time of service without waiting; negative = unknown.
@@ -319,7 +319,7 @@ int pool_prefill_done(struct pool *pool, uint32_t id, uint64_t request_id,
 int pool_step_done(struct pool *pool, uint32_t id, int64_t predicted_us,
                    int64_t observed_us);
 
-/* Enters that a prefill was cancelled or failed: as pool_prefill_done(), but
+/* Records that a prefill was cancelled or failed: as pool_prefill_done(), but
  * the correction learns nothing, and `accepted` loses its work.
  * Returns 0; -ESTALE; -ENOENT. */
 int pool_prefill_cancel(struct pool *pool, uint32_t id, uint64_t request_id,

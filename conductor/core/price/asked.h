@@ -28,8 +28,8 @@ struct asked {
     uint64_t max_blocks;
     uint64_t first_asks;                    /* new, since the last halving */
     uint64_t at_least[ASKED_COUNT_MAX + 2]; /* H[k]: blocks asked for at least k
-                                               times; halved when as many new
-                                               ones came as the table holds */
+                                               times; halved after every
+                                               max_blocks new blocks */
 };
 
 /* Makes the table for at least `max_blocks` blocks, 8 bytes each (untouched

@@ -27,7 +27,7 @@ static uint32_t votes(const struct service *s, uint64_t id,
     return n;
 }
 
-/* Sets the rate of a worker's store; 0 if the index has another store. */
+/* Sets the rate of a worker's store; 0 unless the index follows this store. */
 static int set_rate(struct service *s, const struct worker *w)
 {
     double rate = (double)s->config.shared_store_mbps * 1e6 / 8;

@@ -75,9 +75,9 @@ void launch_swiglu(cudaStream_t s, uint32_t rows, uint32_t ffn,
                    const bf16 *gate_up, bf16 *out);
 
 /* Attention of whole tiles of prompt tokens: row r of out[.][q_dim] from row r
- * of qkv[.][q_dim + 2 kv_dim], over keys 0 .. position of its request. Of the
- * tiles, [n_tiles]; `table` has the pages of all requests. Supported head_dim:
- * 32 and 128; heads / kv_heads: 1, 2, 4, 8 or 16. 0, or -1 for another. */
+ * of qkv[.][q_dim + 2 kv_dim], over keys 0 .. position of its request. `table`
+ * has the pages of all requests; tiles is [n_tiles]. Returns 0; or -1 if
+ * head_dim is not 32 or 128, or heads / kv_heads not 1, 2, 4, 8 or 16. */
 struct attend_view {
     uint32_t heads;
     uint32_t kv_heads;

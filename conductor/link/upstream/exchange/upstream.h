@@ -55,8 +55,8 @@ static inline bool upstream_gone(enum upstream_fault fault)
 
 /* A request; all of it is borrowed until the exchange is dead. */
 struct upstream_request {
-    const char *method; /* and path: with its query, without the URL's prefix */
-    const char *path;
+    const char *method;
+    const char *path;    /* with its query, without the URL's prefix */
     const char *headers; /* whole lines with CR LF; without Host,
                             Content-Length, Connection and Transfer-Encoding.
                             X-Request-Id is unique */
