@@ -35,11 +35,14 @@ static const struct option_usage usage = {
     .topic = POLICY_OPTION_TOPIC,
     .explain = explain_policies,
     .footnote =
-        "\nSignals: SIGTERM and SIGINT stop taking requests, finish those in "
-        "flight\nfor at most drain_limit_ms, and exit; a second one exits at "
-        "once. SIGHUP reads\nthe configuration again; what cannot change "
-        "while it runs is logged.\n"
-        "\nExit status: 0 done, 1 could not run, 2 bad options or "
+        "\n"
+        "Signals: SIGTERM and SIGINT stop taking requests, let running ones "
+        "finish\n"
+        "for at most drain_limit_ms, and exit; a second signal exits at once. "
+        "SIGHUP reads\n"
+        "the configuration again and logs the options that need a restart.\n"
+        "\n"
+        "Exit status: 0 done, 1 could not run, 2 bad options or "
         "configuration.\n",
 };
 
@@ -85,7 +88,8 @@ static int parse_command_line(int argc, char **argv, struct command_line *cl,
          "input",
          .letter = 'c'},
         {"set", OPTION_LIST, &cl->sets, "NAME=VALUE", 0, 0,
-         "set one option over the file; may be repeated", .letter = 's'},
+         "set one option, over the file's value; may be repeated",
+         .letter = 's'},
         {"policy-option", OPTION_LIST, &cl->policy_options, "NAME=NUMBER", 0, 0,
          POLICY_OPTION_HELP},
         {"test", OPTION_FLAG, &cl->test, NULL, 0, 0,
@@ -97,7 +101,7 @@ static int parse_command_line(int argc, char **argv, struct command_line *cl,
         {"config-reference", OPTION_FLAG, &cl->reference, NULL, 0, 0,
          "print all options as a Markdown table and exit"},
         {"ports-file", OPTION_TEXT, &cl->ports_path, "FILE", 0, 0,
-         "write the bound ports as JSON, for port 0"},
+         "write the bound ports to FILE as JSON, for port 0"},
     };
     const struct option_table table = {specs, sizeof(specs) / sizeof(*specs)};
 

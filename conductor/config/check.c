@@ -43,11 +43,10 @@ static int check_model(const struct config *c, char err[CONFIG_ERROR_MAX])
     if (*c->worker_listen || i < c->engines.n || *c->engines_file ||
         strcmp(c->model, usual.model) == 0)
         return 0;
-    return error_say(
-        err, CONFIG_ERROR_MAX, -EINVAL,
-        "model: \"%.63s\": no engine has it, and without worker_listen no "
-        "worker can",
-        c->model);
+    return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                     "model: \"%.63s\": no engine serves it, and without "
+                     "worker_listen no native worker can register",
+                     c->model);
 }
 
 /* cost_model is for native workers: engines name theirs. */
@@ -56,10 +55,11 @@ static int check_cost_model(const struct config *c, char err[CONFIG_ERROR_MAX])
     if (*c->worker_listen || !*c->cost_model ||
         (!c->engines.given && !*c->engines_file))
         return 0;
-    return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                     "cost_model: \"%.200s\": is for native workers, and "
-                     "worker_listen is empty; an engine's entry names its own",
-                     c->cost_model);
+    return error_say(
+        err, CONFIG_ERROR_MAX, -EINVAL,
+        "cost_model: \"%.200s\": is for native workers, and worker_listen is "
+        "empty; engines name their cost model in their entries",
+        c->cost_model);
 }
 
 /* Whether an engine, or one of the first n stores, connects to `own` with its
@@ -111,16 +111,15 @@ static int check_listeners(const struct config *c, char err[CONFIG_ERROR_MAX])
                                  all[i].option, all[i].text, all[k].option);
         if (is_taken(c, c->stores.n, &at[i], &kind, &name))
             return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                             "%s: \"%.200s\": %s %s connects there with its "
-                             "KV events",
+                             "%s: \"%.200s\": %s %s sends its KV events there",
                              all[i].option, all[i].text, kind, name);
     }
     for (size_t i = 0; i < c->stores.n; i++)
         if (store_listener(&c->stores.at[i], &own) &&
             is_taken(c, i, &own, &kind, &name))
             return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                             "stores[%zu].kv_events: \"%.200s\": %s %s "
-                             "connects there, too",
+                             "stores[%zu].kv_events: \"%.200s\": %s %s sends "
+                             "its KV events there, too",
                              i, c->stores.at[i].kv_events, kind, name);
     return 0;
 }
@@ -140,7 +139,7 @@ static int check_order(const struct config *c, char err[CONFIG_ERROR_MAX])
     if (c->pool == CONFIG_POOL_AGGREGATED)
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
                          "queue_order: \"%s\": interrupts prefills, which "
-                         "the aggregated pool does not",
+                         "workers of an aggregated pool cannot",
                          c->queue_order);
     return 0;
 }

@@ -69,7 +69,7 @@ int config_set(struct config *c, const char *name, const char *value,
         return error_say(
             err, CONFIG_ERROR_MAX, -ENOENT, "%.100s: no such option (%s)", name,
             strcmp(name, "index_max_blocks") == 0
-                ? "index_mib replaces it: 24 MiB a million blocks"
+                ? "index_mib replaces it: 24 MiB per million blocks"
             : is_of_policy(c, name) ? "it is an option of the policy: set it "
                                       "in policy_options, or by --policy-option"
                                     : "--config-reference lists them");

@@ -100,17 +100,22 @@ size_t worker_cost_of(const struct worker_cost_list *list, const char *name)
 
 void worker_cost_list_reference(FILE *out)
 {
-    fputs(
-        "\n## worker_costs\n\n"
-        "`worker_costs` is an array of objects, one for each kind of native "
-        "workers that\n`cost_model` does not fit: those with another card, or "
-        "another share of one. The first\nentry that matches a worker's name "
-        "applies; the other workers use `cost_model`,\nwhich must be set. "
-        "Engines have a `cost_model` of their own in `engines`.\n\n"
-        "| field | default | meaning |\n|---|---|---|\n"
-        "| `workers` | required | the worker's `--name`; a `*` at its end "
-        "matches any ending |\n"
-        "| `cost_model` | required | file with their cost model, by "
-        "conductor-fit |\n",
-        out);
+    fputs("\n"
+          "## worker_costs\n"
+          "\n"
+          "`worker_costs` is an array of objects, one for each kind of native "
+          "worker whose\n"
+          "costs differ from `cost_model`, such as workers with another card. "
+          "The first entry that\n"
+          "matches a worker's name applies; the other workers use "
+          "`cost_model`, which must be set.\n"
+          "Engines have a `cost_model` of their own in `engines`.\n"
+          "\n"
+          "| field | default | meaning |\n"
+          "|---|---|---|\n"
+          "| `workers` | required | the worker's `--name`; a `*` at the end "
+          "matches any ending |\n"
+          "| `cost_model` | required | file with the cost model of these "
+          "workers, from conductor-fit |\n",
+          out);
 }

@@ -38,117 +38,122 @@ static const struct field {
     bool zero;                /* 0 is a value; -1 = not given */
 } table[] = {
     {"name", TEXT(name), NULL,
-     "name in logs, metrics and headers; printable, without blanks, and not "
-     "the name of another engine or worker"},
+     "name in logs, metrics and headers: printable, without blanks, unique "
+     "among engines and workers"},
     {"kind", WORD(kind), "openai",
-     "`openai`: any server of OpenAI's API; `vllm`, `sglang`; `auto`: the "
-     "engine is asked, also for its blocks and where it publishes KV events",
+     "software of the server: `vllm`, `sglang`, or `openai` for any other "
+     "server of OpenAI's API; `auto`: the engine is asked, also for its blocks "
+     "and where it publishes KV events",
      kinds},
     {"url", TEXT(url_text), "",
-     "base URL: `http://host[:port][/path]`, or `https://`; the paths of "
-     "requests are appended, and a `/v1` at its end is left out. It is not the "
-     "URL of an endpoint, such as `/v1/completions`. Without it the engine "
-     "gets no requests and needs `model` and `kv_events`: the conductor reads "
-     "its KV events for [other gateways](gateways.md#what-is-cached-where)"},
+     "base URL: `http://host[:port][/path]`, or `https://`; requests' paths "
+     "are appended to it, after a `/v1` at its end is removed; not the URL of "
+     "an endpoint, such as `/v1/completions`. Without a URL the engine gets no "
+     "requests and needs `model` and `kv_events`: the conductor reads its KV "
+     "events for [other gateways](gateways.md#what-is-cached-where)"},
     {"tls_ca_file", TEXT(tls_ca_file), "",
-     "PEM file with the certificates of the authorities that are trusted for "
-     "https; without it, those that the machine trusts"},
+     "PEM file with the certificate authorities trusted for https; without it, "
+     "the machine's"},
     {"tls_insecure", WORD(tls_insecure), "false",
-     "`true`: any certificate is accepted: anybody on the way can read and "
-     "change everything",
+     "`true`: any certificate is accepted, so anyone on the network path can "
+     "read and change the traffic",
      no_yes},
     {"dns", WORD(dns), "false",
-     "`true`: each address of the host of `url` is an engine named "
-     "`name`@address, looked up every `engine_dns_ms`; `name` has at most 23 "
-     "bytes. In `kv_events` and `kv_replay` that host is replaced by the "
-     "address, too",
+     "`true`: the host of `url` is looked up every `engine_dns_ms`, and each "
+     "of its addresses is an engine named `name`@address; `name` has at most "
+     "23 bytes. In `kv_events` and `kv_replay` the address replaces that host, "
+     "too",
      no_yes},
     {"model", TEXT(model), "",
-     "model that it serves, as requests name it, at most 255 bytes; engines of "
-     "one model share its requests. Without it, the model, `aliases` and "
-     "`adapters` are those that the engine lists"},
+     "name of the model in requests, at most 255 bytes; engines with the same "
+     "model share its requests. Without it, the model, `aliases` and "
+     "`adapters` are read from the engine's list of models"},
     {"aliases", NAMES(aliases),
-     "array of other names of the model that requests may use and the engine "
-     "accepts; a request with such a name goes to engines that have it. At "
-     "most 32, of 255 bytes each and 4064 in all; they need `model`",
+     "array of further names of the model that the engine accepts; a request "
+     "with such a name goes only to engines that have it. At most 32, of 255 "
+     "bytes each and 4064 in all; they need `model`",
      NULL, true},
     {"adapters", NAMES(adapters),
-     "array of the LoRA adapters that requests name in place of the model; "
-     "adapters do not share blocks; otherwise as `aliases`",
+     "array of LoRA adapters, which requests name in place of the model; "
+     "adapters do not share blocks. Limits as for `aliases`",
      NULL, true},
     {"role", WORD(role), "both",
-     "`both`: it prefills and decodes; `prefill`: it computes prompts and "
-     "hands their KV to an engine of role `decode`, which answers. "
-     "[More](engines/pairs.md)",
+     "`both`: the engine prefills and decodes; `prefill`: it computes prompts "
+     "and hands their KV to an engine of role `decode`, which answers the "
+     "request. [More](engines/pairs.md)",
      roles},
     {"kv_connector", WORD(kv_connector), "none",
-     "how KV moves from prefill to decode engines, as they were started: "
-     "`nixl`: vLLM's NixlConnector; `shared_storage`: vLLM's ExampleConnector; "
-     "`offloading`: vLLM's OffloadingConnector with its tier `p2p`; "
-     "`mooncake`: vLLM's MooncakeConnector; `sglang`: SGLang's own way; `none` "
-     "with the role `both`",
+     "how KV moves from prefill to decode engines, as set when they were "
+     "started: `nixl`: vLLM's NixlConnector; `shared_storage`: vLLM's "
+     "ExampleConnector; `offloading`: vLLM's OffloadingConnector with its tier "
+     "`p2p`; `mooncake`: vLLM's MooncakeConnector; `sglang`: SGLang's own "
+     "connector; `none` with the role `both`",
      pair_connector_names},
     {"bootstrap_port", AT(bootstrap_port), 0, 65535, NULL,
-     "port on the host of `url` where a `prefill` engine, as it was started, "
-     "meets its decode engines. `sglang`: `--disaggregation-bootstrap-port`, "
-     "8998 if not set; `mooncake`: `VLLM_MOONCAKE_BOOTSTRAP_PORT`, 8998 if not "
-     "set; `offloading`: the `port` of its tier or "
-     "`VLLM_P2P_SIDE_CHANNEL_PORT`, 5710 if not set, plus `dp_rank`"},
+     "port on the host of `url` at which decode engines reach a `prefill` "
+     "engine, as set when it was started: `sglang`: "
+     "`--disaggregation-bootstrap-port`, default 8998; `mooncake`: "
+     "`VLLM_MOONCAKE_BOOTSTRAP_PORT`, default 8998; `offloading`: the `port` "
+     "of its tier or `VLLM_P2P_SIDE_CHANNEL_PORT`, default 5710, plus "
+     "`dp_rank`"},
     {"index", WORD(index), "auto",
-     "how its cached blocks are known: `predicted`: prompts sent to it are "
-     "assumed cached, up to `kv_blocks`, least recently used evicted first; "
-     "`events`: by its KV events; `auto`: by events where `kv_events` is set, "
-     "predicted until the first one comes",
+     "how the conductor knows the engine's cached blocks: `predicted`: prompts "
+     "sent to the engine count as cached, up to `kv_blocks`, least recently "
+     "used evicted first; `events`: its KV events tell; `auto`: events if "
+     "`kv_events` is set, predicted until the first event",
      indexes},
     {"kv_events", TEXT(kv_events), "",
-     "address at which it publishes KV events over ZMQ: `tcp://host:port`; "
-     "rank r of `dp_ranks`, or `dp_rank` r, at port + r"},
+     "address at which the engine publishes KV events over ZMQ: "
+     "`tcp://host:port`; data-parallel rank r publishes at port + r"},
     {"kv_events_bind", WORD(kv_events_bind), "false",
      "`true`: `kv_events` is the conductor's own address, and the engine "
      "connects to it",
      no_yes},
     {"kv_replay", TEXT(kv_replay), "",
-     "address at which it replays lost KV events: `tcp://host:port`; rank r at "
-     "port + r"},
+     "address at which the engine replays lost KV events: `tcp://host:port`; "
+     "rank r at port + r"},
     {"kv_topic", TEXT(kv_topic), "",
-     "prefix of the topic of its KV events; without it, all topics"},
+     "only KV events whose topic begins with this text are read; without it, "
+     "all"},
     {"dp_ranks", AT(dp_ranks), 0, 256, NULL,
      "number of data-parallel ranks that publish their own KV events; without "
      "it, 1"},
     {"dp_rank", AT(dp_rank), 0, 255, NULL,
-     "this entry is one data-parallel rank, from 0, of the server at `url`: "
-     "requests carry it in `X-data-parallel-rank`, and only KV events and "
-     "metrics of this rank are used. Not with `dp_ranks` above 1",
+     "number, from 0, of the one data-parallel rank of the server at `url` "
+     "that this entry stands for: requests carry it in `X-data-parallel-rank`, "
+     "and only KV events and metrics of this rank are used. Not with "
+     "`dp_ranks` above 1",
      NULL, false, true},
     {"block_tokens", AT(block_tokens), 0, ENGINE_BLOCK_TOKENS_MAX, NULL,
-     "tokens per KV block; without it, the size that its KV events or metrics "
-     "tell, else that of the model's index: the largest size that divides "
-     "those of all the model's engines (sizes below 16 do not count beside "
-     "larger ones), 16 if none is known "
+     "tokens per KV block; without it, the size in its KV events or metrics, "
+     "else the block size of the model's index: the largest that divides the "
+     "block sizes of all the model's engines (sizes below 16 do not count "
+     "beside larger ones), or 16 if none is known "
      "([more](decisions/075-blocks-of-mixed-engines.md))"},
     {"kv_blocks", AT(kv_blocks), 0, KV_BLOCKS_MAX, NULL,
-     "number of its KV blocks; without it, the number that it tells, as far as "
-     "`index_mib` has room, else 8192"},
+     "number of the engine's KV blocks; without it, the number that the engine "
+     "reports, as far as `index_mib` has room, else 8192"},
     {"api_key_file", TEXT(api_key_file), "",
-     "file with the API key that is sent to it, in place of the client's"},
+     "file with the API key sent to the engine in place of the client's"},
     {"cost_model", TEXT(cost_model), "",
-     "file with its cost model, by conductor-fit; without it, that of the "
-     "model's first engine that has one, else costs are learned from first "
-     "tokens. Its block size must be that of one of the model's engines"},
+     "file with the engine's cost model, from conductor-fit; without it, the "
+     "first cost model of another engine of the model, else costs are learned "
+     "from times to first token. Its block size must be that of one of the "
+     "model's engines"},
     {"health_path", TEXT(health_path), "/health",
-     "path of its health checks; any status below 500, except 400, counts as "
+     "path of health checks; any status below 500, except 400, counts as "
      "healthy"},
     {"models_path", TEXT(models_path), "/v1/models",
-     "path of its list of models, in OpenAI's format, read before it gets work "
-     "and regularly after that; an `openai` engine without such a list is "
-     "assumed to have `model`"},
+     "path of the engine's list of models, in OpenAI's format, read before the "
+     "engine gets work and regularly after that; an `openai` engine without "
+     "such a list is assumed to have `model`"},
     {"tokenize_path", TEXT(tokenize_path), "",
-     "path that tokenizes a text, in vLLM's format; without it, `/tokenize` "
-     "for `vllm` and `sglang`, none for `openai`"},
+     "path at which the engine tokenizes a text, in vLLM's format; without it, "
+     "`/tokenize` for `vllm` and `sglang`, none for `openai`"},
     {"metrics_path", TEXT(metrics_path), "",
-     "path of its metrics, read after each successful health check: "
-     "Prometheus's text with requests, KV blocks and the start time; without "
-     "it, `/metrics` for `vllm` and `sglang`, none for `openai`"},
+     "path of the engine's metrics, read after each successful health check: "
+     "Prometheus text with requests, KV blocks and the start time; without it, "
+     "`/metrics` for `vllm` and `sglang`, none for `openai`"},
 };
 
 #define FIELDS (sizeof(table) / sizeof(table[0]))

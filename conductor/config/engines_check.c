@@ -94,9 +94,10 @@ static void check_events(struct fields *f, const struct fields_object *o,
     if (*events.host && !e->kv_events_bind &&
         strcmp(events.host, replay.host) == 0 &&
         llabs((long long)events.port - replay.port) < ranks)
-        fields_refuse(f, o->path, "kv_replay",
-                      "\"%s\": must have other ports than kv_events, %lld each",
-                      e->kv_replay, (long long)ranks);
+        fields_refuse(
+            f, o->path, "kv_replay",
+            "\"%s\": must use other ports than kv_events, which needs %lld",
+            e->kv_replay, (long long)ranks);
     if (!*e->kv_events)
         check_no_events(f, o, e);
     if (e->dp_rank >= 0 && e->dp_ranks > 1)
@@ -167,13 +168,13 @@ static void check_pair(struct fields *f, const struct fields_object *o,
     else if (e->bootstrap_port &&
              (!pair || !pair->port || e->role == ENGINE_ROLE_DECODE))
         fields_refuse(f, o->path, "bootstrap_port",
-                      "%lld: needs role prefill, and a kv_connector whose "
-                      "engines meet: sglang, offloading or mooncake",
+                      "%lld: needs role prefill, and the kv_connector sglang, "
+                      "offloading or mooncake",
                       (long long)e->bootstrap_port);
     else if (pair && pair->ranked && e->dp_ranks > 1 &&
              e->role == ENGINE_ROLE_PREFILL)
         fields_refuse(f, o->path, "dp_ranks",
-                      "%lld: needs an entry for each, with dp_rank, as "
+                      "%lld: needs an entry for each rank, with dp_rank: "
                       "kv_connector is \"%s\"",
                       (long long)e->dp_ranks, name);
 }

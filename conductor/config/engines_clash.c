@@ -124,10 +124,10 @@ static bool blame(const struct place *all, size_t n, size_t one,
     const struct place *early = &all[k > one ? one : k];
     out->at = late->at;
     out->key = "block_tokens";
-    snprintf(
-        out->why, sizeof(out->why),
-        "%u: no block size of an index fits both it and the %u of engine %s",
-        size_of(late), size_of(early), early->e->name);
+    snprintf(out->why, sizeof(out->why),
+             "%u: no block size of the index fits both this size and the %u of "
+             "engine %s",
+             size_of(late), size_of(early), early->e->name);
     return true;
 }
 

@@ -68,7 +68,8 @@ const char *option_check_header(const char *text)
 
     for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
         if (strcmp(text, taken[i]) == 0)
-            return "the name of a header that has no other meaning, or empty";
+            return "the name of a header that the conductor does not use "
+                   "otherwise, or empty";
     for (const char *c = text; *c; c++)
         if (!((*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') ||
               *c == '-' || *c == '_'))
@@ -82,8 +83,8 @@ const char *option_check_otlp(const char *text)
 
     return !*text || (!engine_url_parse(text, &url) && !url.tls)
                ? NULL
-               : "http://HOST:PORT/v1/traces of a receiver of OTLP, or empty; "
-                 "one that speaks https is reached through a collector";
+               : "http://HOST:PORT/v1/traces of an OTLP receiver, or empty; "
+                 "put a collector in front of a receiver that speaks https";
 }
 
 /* SCHEME://HOST[:PORT], as browsers write it: no path, no capitals. */

@@ -24,20 +24,22 @@ static const struct field {
 } table[] = {
     {"name", TEXT(name), 0, 0, false, "name in logs and metrics"},
     {"model", TEXT(model), 0, 0, false,
-     "model whose engines read it; a model has one store at most"},
+     "model whose engines read the store; a model has at most one"},
     {"kv_events", TEXT(kv_events), 0, 0, false,
-     "address at which it publishes KV events over ZMQ: `tcp://host:port`"},
+     "address at which the store publishes KV events over ZMQ: "
+     "`tcp://host:port`"},
     {"kv_replay", TEXT(kv_replay), 0, 0, true,
-     "address at which it replays lost KV events: `tcp://host:port`"},
+     "address at which the store replays lost KV events: `tcp://host:port`"},
     {"kv_topic", TEXT(kv_topic), 0, 0, true,
-     "prefix of the topic of its KV events; without it, all topics"},
+     "only KV events whose topic begins with this text are read; without it, "
+     "all"},
     {"tokens_per_s", NUMBER(tokens_per_s), INT64_C(1000000000), 0, false,
-     "prompt tokens per second whose KV an engine loads from it"},
+     "prompt tokens per second whose KV an engine can load from the store"},
     {"parts", NUMBER(parts), 4096, 1, false,
      "objects per block: one for each tensor- and pipeline-parallel rank that "
      "stores its own"},
     {"max_blocks", NUMBER(max_blocks), 1 << 28, 1 << 20, false,
-     "parts of blocks that the conductor keeps track of, 32 bytes each"},
+     "most objects that the conductor keeps track of, 32 bytes each"},
 };
 
 #define FIELDS (sizeof(table) / sizeof(table[0]))

@@ -15,7 +15,7 @@ static const char *check_policy_options(const char *text)
     char error[CONFIG_ERROR_MAX];
 
     return config_settings(text, &settings, error, sizeof(error))
-               ? "NAME=NUMBER, or several of it separated by commas"
+               ? "NAME=NUMBER, or several separated by commas"
                : NULL;
 }
 
@@ -73,10 +73,10 @@ static const struct option_spec all_options[] = {
      "(workers of role both); one of:",
      .initial = "split", .choice = pool_name},
     {"step_tokens", OPTION_COUNT, AT(step_tokens), "tokens", 0, 1000000,
-     "tokens per engine step where an instance prefills and decodes; used to "
-     "estimate prefills beside decodes. Set it to vLLM's "
-     "--max-num-batched-tokens, SGLang's --chunked-prefill-size or a worker's "
-     "--step-tokens; 0 = a prompt is one step, and nothing interrupts it",
+     "tokens per step of an engine that prefills and decodes; used to estimate "
+     "prefills beside decodes. Set it to vLLM's --max-num-batched-tokens, "
+     "SGLang's --chunked-prefill-size or a worker's --step-tokens; 0 = a "
+     "prompt runs in one step, and nothing interrupts it",
      .initial = "2048"},
     {"policy", OPTION_STRING, AT(policy), "", 0, 0,
      "how a request's prefill instance is chosen:", .initial = POLICY_DEFAULT,
@@ -86,11 +86,11 @@ static const struct option_spec all_options[] = {
      .check = check_policy_options, .size = CONFIG_STRING_MAX},
     {"kvcache_balancing_threshold", OPTION_NUMBER,
      AT(kvcache_balancing_threshold), "ratio", 1, 1e6,
-     "option of the policy global_cache; policy_options overrides it",
+     "default of this option of the policy global_cache (see Policies)",
      .initial = "1"},
     {"queue_order", OPTION_STRING, AT(queue_order), "", 0, 0,
-     "order in which workers serve their prefills, also used to estimate "
-     "waits, unless the policy sets it; one of:",
+     "order in which a worker runs its waiting prefills, also used to predict "
+     "waits; some policies set it themselves; one of:",
      .initial = QUEUE_ORDER_DEFAULT, .choice = queue_order_name,
      .size = CONFIG_STRING_MAX},
     {"cost_model", OPTION_STRING, AT(cost_model), "file", 0, 0,
@@ -99,7 +99,7 @@ static const struct option_spec all_options[] = {
      "policies need one",
      .initial = "", .size = CONFIG_STRING_MAX},
     {"seed", OPTION_COUNT, AT(seed), "", 0, 9e15,
-     "option of the policy random; policy_options overrides it",
+     "default of this option of the policy random (see Policies)",
      .initial = "1"},
     {"slo_ttft_ms", OPTION_COUNT, AT(slo_ttft_ms), "ms", 0, 86400000,
      "default limit on the time to first token; 0 = none", .reloads = true,
@@ -114,38 +114,39 @@ static const struct option_spec all_options[] = {
      1 << 20, 1e12,
      "total size of the request bodies being received; a body that does not "
      "fit is answered 503, and one client may use at most four times what is "
-     "free. The replies of pairs' prefill legs have a second budget of this "
-     "size",
+     "free. Replies of prefill engines have a second budget of this size",
      .initial = "1073741824"},
     {"max_output_total_bytes", OPTION_COUNT, AT(max_output_total_bytes),
      "bytes", 1 << 16, 1e12,
-     "total memory for answers that clients have not read yet; above half of "
-     "it the conductor pauses reading from engines, and one client may use at "
-     "most four times what is free: above that its streams are broken off, and "
-     "a long answer becomes a 503",
+     "total memory for answers that clients have not read yet. Above half of "
+     "it the conductor pauses reading from engines. One client may use at most "
+     "four times what is free; beyond that its streams are cut, and its long "
+     "answers become 503",
      .initial = "268435456"},
     {"max_connections", OPTION_COUNT, AT(max_connections), "", 1, 100000,
-     "open client connections, lowered at the start if the limit of open files "
-     "allows fewer. One client may have at most four times as many as are "
+     "most open client connections; lowered at startup if the limit on open "
+     "files is too low. One client may have at most four times as many as are "
      "free; when full, idle connections of the client with the most are closed "
      "for others",
      .initial = "4096"},
     {"max_in_flight", OPTION_COUNT, AT(max_in_flight), "requests", 1, 1000000,
-     "requests between arrival and last token; more are answered 429",
+     "most requests in flight, from arrival to last token; further ones are "
+     "answered 429",
      .initial = "4096"},
     {"max_instances", OPTION_COUNT, AT(max_instances), "instances", 1, 4096,
      "most native workers that can register, and most engines that can be "
      "configured; more are refused",
      .initial = "256"},
     {"max_queue_per_instance", OPTION_COUNT, AT(max_queue_per_instance),
-     "requests", 1, 1023, "prefills waiting on one instance", .initial = "512"},
+     "requests", 1, 1023, "most prefills that may wait on one instance",
+     .initial = "512"},
     {"index_mib", OPTION_COUNT, AT(index_mib), "MiB", 1, 65536,
      "memory of the prefix index, which records the blocks that instances "
-     "hold: about 24 bytes a block. Memory counts only once it is used, except "
-     "for the hash table (a quarter), which is touched after the start",
+     "hold: about 24 bytes a block. A quarter (the hash table) is in use from "
+     "the start, the rest as blocks are recorded",
      .initial = "96"},
     {"heartbeat_ms", OPTION_COUNT, AT(heartbeat_ms), "ms", 10, 60000,
-     "how often a worker reports its state", .initial = "500"},
+     "time between two reports of a worker's state", .initial = "500"},
     {"worker_timeout_ms", OPTION_COUNT, AT(worker_timeout_ms), "ms", 100,
      600000,
      "a worker that is silent for this long counts as gone; at least twice "
@@ -161,21 +162,21 @@ static const struct option_spec all_options[] = {
      "further attempts when an instance fails before the first token",
      .reloads = true, .initial = "3"},
     {"engine_health_ms", OPTION_COUNT, AT(engine_health_ms), "ms", 10, 600000,
-     "time between health checks of an engine, approximately", .reloads = true,
+     "approximate time between two health checks of an engine", .reloads = true,
      .initial = "1000"},
     {"engine_tokenize_ms", OPTION_COUNT, AT(engine_tokenize_ms), "ms", 0, 60000,
-     "time limit for an engine to tokenize a text, where the index follows "
-     "engines' KV events; 0 = engines are not asked",
+     "time limit for an engine to tokenize a prompt; used only where the index "
+     "follows KV events; 0 = engines are not asked to tokenize",
      .reloads = true, .initial = "200"},
     {"token_cache_mib", OPTION_COUNT, AT(token_cache_mib), "MiB", 0, 65536,
-     "memory per model for the tokens of texts that engines have tokenized, so "
-     "that the same text is not sent again; 0 = none are kept",
+     "memory per model for the tokens of prompts that engines have tokenized, "
+     "so that no prompt is tokenized twice; 0 = none are kept",
      .initial = "64"},
     {"keepalive_ms", OPTION_COUNT, AT(keepalive_ms), "ms", 0, 600000,
-     "while a streamed request has no answer, a comment is sent to its client "
-     "each time this long has passed, so that proxies keep the connection; "
-     "after the first one an error is an event in the stream, no longer an "
-     "HTTP status; 0 = no comments",
+     "time between comments sent to the client of a streamed request until its "
+     "answer begins, so that proxies keep the connection open; after the first "
+     "comment an error is an event in the stream, no longer an HTTP status; 0 "
+     "= no comments",
      .reloads = true, .initial = "0"},
     {"cache_salt_header", OPTION_STRING, AT(cache_salt_header), "header", 0, 0,
      "request header, set by a gateway, whose value replaces the client's "
@@ -187,77 +188,78 @@ static const struct option_spec all_options[] = {
      "engines; empty = none",
      .initial = "", .check = option_check_header, .size = CONFIG_STRING_MAX},
     {"tenant_header", OPTION_STRING, AT(tenant_header), "header", 0, 0,
-     "request header whose value names the tenant (of authorization, the part "
-     "after Bearer), for fair shares and priorities; empty = all requests are "
-     "of one tenant",
+     "request header that names the tenant, for fair shares and priorities (of "
+     "authorization, the part after Bearer); empty = all requests belong to "
+     "one tenant",
      .initial = "authorization", .check = option_check_tenant_header,
      .size = CONFIG_STRING_MAX},
     {"api_keys", OPTION_CHOICE, AT(api_keys), "", 0, 0,
-     "clients that may send requests: open = every client that reaches listen; "
-     "required = clients with a key of tenants_file, within its limits, and "
-     "tenants cannot reuse each other's cached blocks; one of:",
+     "clients that may send requests: open = all that reach listen; required = "
+     "clients with a key in tenants_file, within their tenant's limits; "
+     "tenants then cannot reuse each other's cached blocks; one of:",
      .reloads = true, .initial = "open", .choice = keys_name},
     {"tenants_file", OPTION_STRING, AT(tenants_file), "file", 0, 0,
-     "JSON with names and weights for values of tenant_header, [as "
-     "below](#tenants); all other values are then one tenant. Empty = each "
-     "value is a tenant of weight 1",
+     "JSON file with the names and weights of tenants ([below](#tenants)); "
+     "values of tenant_header that it does not list are one tenant together; "
+     "empty = each value is a tenant of weight 1",
      .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
     {"cors_origins", OPTION_STRING, AT(cors_origins), "origins", 0, 0,
      "origins whose web pages may send requests (https://HOST[:PORT], "
-     "separated by commas; * = all): the conductor answers the browser's "
-     "preflight request (OPTIONS), and drops the CORS headers of engines; "
-     "never for /admin. Empty = no origin, except those that an engine allows "
-     "while no keys are required",
+     "separated by commas; * = all): the conductor then answers preflight "
+     "requests (OPTIONS) of browsers and drops the CORS headers of engines; "
+     "/admin is never included. Empty = none, or, while api_keys is open, the "
+     "origins that an engine allows",
      .reloads = true, .initial = "", .check = option_check_origins,
      .size = CONFIG_STRING_MAX},
     {"max_tickets", OPTION_COUNT, AT(max_tickets), "tickets", 1, 1000000,
-     "open tickets per model: requests that other gateways were told where to "
-     "send (`/v1/schedule`) and that have not ended. One tenant may hold at "
-     "most four times as many as are free. Each counts for max_in_flight, too",
+     "open tickets per model. A ticket stands for a request that another "
+     "gateway sends to the engine chosen by `/v1/schedule`. One tenant may "
+     "hold at most four times as many as are free. Each counts for "
+     "max_in_flight, too",
      .reloads = true, .initial = "2048"},
     {"ticket_timeout_ms", OPTION_COUNT, AT(ticket_timeout_ms), "ms", 10,
      86400000,
      "a ticket ends when its gateway reports nothing about it for this long; "
-     "if the gateway never reports, set it to about the time that an answer "
-     "takes",
+     "if the gateway never reports, set it to about the duration of an answer",
      .reloads = true, .initial = "120000"},
     {"engine_timeout_ms", OPTION_COUNT, AT(engine_timeout_ms), "ms", 10, 600000,
-     "time limit for a connection to an engine to open, and for the answer to "
-     "a health check",
+     "time limit for connecting to an engine, and for its answer to a health "
+     "check",
      .initial = "2000"},
     {"engine_dns_ms", OPTION_COUNT, AT(engine_dns_ms), "ms", 100, 3600000,
-     "time between look-ups of the hosts of engines with dns, approximately",
+     "approximate time between two DNS look-ups of an engine with dns",
      .initial = "5000"},
     {"engine_drain_ms", OPTION_COUNT, AT(engine_drain_ms), "ms", 0, 86400000,
-     "how long an engine that was removed may go on with its requests; after "
-     "that, requests without an answer are tried elsewhere and the others are "
-     "broken off; 0 = no limit",
+     "time that a removed engine gets to finish its requests; then requests "
+     "without an answer are scheduled elsewhere, and the others are cut off; 0 "
+     "= no limit",
      .reloads = true, .initial = "600000"},
     {"engines_file", OPTION_STRING, AT(engines_file), "file", 0, 0,
-     "JSON with a member engines, as below, with further engines; read again "
-     "when it changes",
+     "JSON file with further engines, in a member `engines` as below; read "
+     "again when it changes",
      .initial = "", .size = CONFIG_STRING_MAX},
     {"name_server", OPTION_STRING, AT(name_server), "host:port", 0, 0,
-     "address of the name server that looks up engines' hosts; empty = those "
-     "of /etc/resolv.conf",
+     "name server that looks up engines' hosts; empty = the name servers of "
+     "/etc/resolv.conf",
      .initial = "", .check = option_check_optional, .size = CONFIG_STRING_MAX},
     {"drain_wait_ms", OPTION_COUNT, AT(drain_wait_ms), "ms", 0, 3600000,
-     "when told to stop, the conductor first answers /ready with not ready for "
-     "this long, and still serves: time for load balancers to see it",
+     "when the conductor is stopped, /ready answers not ready for this long "
+     "while requests are still served, so that load balancers send elsewhere",
      .reloads = true, .initial = "0"},
     {"drain_limit_ms", OPTION_COUNT, AT(drain_limit_ms), "ms", 0, 86400000,
      "after drain_wait_ms, new requests are refused and running ones get this "
-     "long to end; those that are left get an error",
+     "long to end; requests still running then get an error",
      .reloads = true, .initial = "30000"},
     {"admin_listen", OPTION_STRING, AT(admin_listen), "host:port", 0, 0,
      "separate address for /admin, /metrics, the KV-indexer API, /health and "
-     "/ready; `listen` then has only /v1, /health and /ready, and clients that "
-     "fill `listen` do not block this address. If other machines can reach it, "
+     "/ready; `listen` then has only /v1, /health and /ready, and busy clients "
+     "there do not block this address. If other machines can reach it, "
      "admin_key_file is required; empty = `listen` has all",
      .initial = "", .check = option_check_optional, .size = CONFIG_STRING_MAX},
     {"admin_key_file", OPTION_STRING, AT(admin_key_file), "file", 0, 0,
-     "file with the key that changes over /admin need, and with admin_listen "
-     "all of /admin; empty = changes are accepted from this machine only",
+     "file with the key required for changes over /admin, and with "
+     "admin_listen for all of /admin; empty = changes are accepted from this "
+     "machine only",
      .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
     {"tls_certificate", OPTION_STRING, AT(tls_certificate), "file", 0, 0,
      "PEM with the certificate of `listen`, followed by its intermediate "
@@ -289,58 +291,58 @@ static const struct option_spec all_options[] = {
      .initial = "8000"},
     {"shared_store_mbps", OPTION_COUNT, AT(shared_store_mbps), "Mbit/s", 1,
      10000000,
-     "first estimate of the rate at which a worker reads the store that "
-     "workers share; measured later",
+     "first estimate of the rate at which a worker reads the shared store; "
+     "measured later",
      .initial = "8000"},
     {"correction_ms", OPTION_COUNT, AT(correction_ms), "ms", 1, 3600000,
-     "how fast predictions follow an instance's observed speed: after this "
-     "much predicted prefill work, 63 % of a change is taken over; set it to "
-     "ten typical prefills or more",
+     "how fast predictions follow an instance's observed speed: 63 % of a "
+     "change is adopted after this much predicted prefill time; set it to ten "
+     "typical prefills or more",
      .initial = "60000"},
     {"explain_requests", OPTION_COUNT, AT(explain_requests), "requests", 0,
      10000,
-     "how many of the last requests GET /admin/explain/ID can explain; 0 = "
+     "number of recent requests that GET /admin/explain/ID can explain; 0 = "
      "none",
      .initial = "256"},
     {"access_log", OPTION_STRING, AT(access_log), "file", 0, 0,
-     "file that gets a line of JSON for each request that has ended, \"-\" = "
-     "standard output; opened again on reload; empty = no log",
+     "file that gets one line of JSON for each ended request; \"-\" = standard "
+     "output; reopened on reload; empty = no log",
      .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
     {"access_log_blocks", OPTION_COUNT, AT(access_log_blocks), "", 0, 1,
-     "whether lines of access_log list the prompt's blocks (hash_ids), so that "
-     "conductor-replay can read the log as a trace",
+     "whether access_log lists the prompt's blocks (hash_ids), so that "
+     "conductor-replay can read it as a trace",
      .reloads = true, .initial = "0"},
     {"otlp_endpoint", OPTION_STRING, AT(otlp_endpoint), "URL", 0, 0,
-     "URL that gets spans of requests, by OpenTelemetry's protocol over HTTP "
-     "in JSON: http://HOST:PORT/v1/traces; empty = no spans",
+     "URL that receives the spans of requests (OpenTelemetry, OTLP over HTTP "
+     "in JSON): http://HOST:PORT/v1/traces; empty = no spans",
      .reloads = true, .initial = "", .check = option_check_otlp,
      .size = CONFIG_STRING_MAX},
     {"otlp_sample_ratio", OPTION_NUMBER, AT(otlp_sample_ratio), "ratio", 0, 1,
-     "share of requests whose spans are sent, unless the client has decided it "
-     "(traceparent)",
+     "share of requests whose spans are sent; a client's traceparent overrides "
+     "it",
      .reloads = true, .initial = "1"},
     {"state", OPTION_STRING, AT(state), "", 0, 0,
      "where conductors in front of the same instances share their state: "
-     "memory = nowhere, there is one conductor; "
+     "memory = nowhere, for a single conductor; "
      "redis://[:PASSWORD@]HOST:PORT[,HOST:PORT...][/DATABASE], or "
      "redis+sentinel://HOST:PORT[,...]/NAME; rediss in place of redis uses "
-     "TLS, if this was built with hiredis 1.0 or later",
+     "TLS, if the conductor was built with hiredis 1.0 or later",
      .initial = "memory", .size = CONFIG_URL_MAX},
     {"state_ca_file", OPTION_STRING, AT(state_ca_file), "file", 0, 0,
-     "PEM with the certificates of the authorities that are trusted for a "
-     "rediss:// of state; empty = those that the machine trusts",
+     "PEM with the certificate authorities trusted for a rediss:// URL in "
+     "state; empty = the machine's",
      .initial = "", .size = CONFIG_STRING_MAX},
     {"worker_address", OPTION_STRING, AT(worker_address), "host:port", 0, 0,
      "address of worker_listen that other conductors give to workers; empty = "
-     "its host, or, if that means every address, the one from which Redis is "
-     "reached",
+     "the host of worker_listen, or, if that is every address, the local "
+     "address of the connection to Redis",
      .initial = "", .check = option_check_optional, .size = CONFIG_STRING_MAX},
     {"state_lease_ms", OPTION_COUNT, AT(state_lease_ms), "ms", 300, 60000,
-     "how long a conductor that is silent keeps its lease; then its bookings "
-     "are released, and if it was the leader another conductor leads",
+     "how long a silent conductor keeps its lease; then its bookings are "
+     "released, and if it led, another conductor leads",
      .initial = "3000"},
     {"log_level", OPTION_CHOICE, AT(log_level), "", 0, 0,
-     "least severe level that is logged:", .reloads = true, .initial = "info",
+     "least severe level to log:", .reloads = true, .initial = "info",
      .choice = log_level_name},
     {"log_format", OPTION_CHOICE, AT(log_format), "", 0, 0,
      "format of log lines: text, or JSON objects with time, level, program and "

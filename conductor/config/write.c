@@ -129,27 +129,29 @@ void config_example(FILE *out)
 static void tenants_reference(FILE *out)
 {
     fputs(
-        "\n## tenants\n\n"
+        "\n"
+        "## tenants\n"
+        "\n"
         "`tenants_file` is JSON with a member `tenants`, an array of at most "
-        "63 objects;\n[operating.md](operating.md#tenants) says what they "
-        "are for.\n\n"
-        "| field | default | meaning |\n|---|---|---|\n"
+        "63 objects;\n"
+        "[operating.md](operating.md#tenants) says what they are for.\n"
+        "\n"
+        "| field | default | meaning |\n"
+        "|---|---|---|\n"
         "| `name` | required | name in metrics and explain: letters, digits, "
         "`.`, `_`, `-`; not `other` |\n"
         "| `weight` | `1` | from 0.01 to 100: its share relative to the other "
         "tenants' weights |\n"
         "| `sha256` | required | array of SHA-256 sums, at least one, in "
         "lower-case hexadecimal: one for each value of `tenant_header` that "
-        "is this tenant's (`printf %s KEY \\| sha256sum`) |\n"
-        "| `slo_ttft_ms`, `slo_tpot_ms` | `0` | with `api_keys` required: "
-        "the SLOs of its requests that name none; 0 = the "
-        "configuration's |\n"
+        "belongs to the tenant (`printf %s KEY \\| sha256sum`) |\n"
+        "| `slo_ttft_ms`, `slo_tpot_ms` | `0` | with `api_keys` required: SLOs "
+        "of the tenant's requests that name none; 0 = the configuration's |\n"
         "| `requests_per_minute`, `tokens_per_minute` | `0` | with `api_keys` "
-        "required: rate limits. Tokens are those of prompts and answers, "
-        "counted when a request ends; a minute's worth may come at once; "
-        "0 = no limit |\n"
-        "| `max_in_flight` | `0` | with `api_keys` required: requests in "
-        "flight at a time; 0 = no limit |\n",
+        "required: rate limits; tokens of prompt and answer count when a "
+        "request ends; a minute's worth may come at once; 0 = no limit |\n"
+        "| `max_in_flight` | `0` | with `api_keys` required: most requests in "
+        "flight; 0 = no limit |\n",
         out);
 }
 

@@ -475,7 +475,7 @@ static void test_options_together(void)
     CU_ASSERT_EQUAL(config_check(&c, err), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(
         strstr(err, "queue_order: \"shortest_first_yield\": interrupts "
-                    "prefills, which the aggregated pool does not"));
+                    "prefills, which workers of an aggregated pool cannot"));
     c.pool = CONFIG_POOL_SPLIT;
     c.step_tokens = 0;
     CU_ASSERT_EQUAL(config_check(&c, err), -EINVAL);

@@ -80,19 +80,19 @@ struct schedule_rules {
 #define POLICY_PRICE(on)                                                    \
     "price", NULL, 0, 1, true, on,                                          \
         "1: under overload, refuse the requests that cost the most engine " \
-        "time for what they save later ones; 0: admit by the SLOs alone"
+        "time and save later requests the least; 0: admit by the SLOs alone"
 #define POLICY_RHO(of)                                                        \
     "rho", of, 0, 10, false, 0.7,                                             \
-        "mean queue that admission by price aims at, as a share of the TTFT " \
-        "SLO: 0.7 absorbs bursts, 0.1 answers soonest"
-#define POLICY_RHO_EASES(of)                                              \
-    "rho_eases", of, 0, 1, true, 1,                                       \
-        "1: in an overload of over ten minutes rho falls, down to 0.35; " \
-        "0: it does not"
+        "target of admission by price for the mean queue, as a share of the " \
+        "TTFT SLO: 0.7 absorbs bursts, 0.1 answers soonest"
+#define POLICY_RHO_EASES(of)                                                 \
+    "rho_eases", of, 0, 1, true, 1,                                          \
+        "1: in an overload of over ten minutes rho falls, down to 0.35; 0: " \
+        "it stays"
 #define POLICY_PRICE_FLOOR(of)                                           \
     "price_floor", of, 0, 1, false, 0,                                   \
         "share of each class of prompt lengths that is admitted at any " \
-        "price, if in time"
+        "price, if it meets the SLOs"
 
 #define POLICY_OPTION_BYTES 48
 

@@ -10,13 +10,13 @@
 
 static const struct policy_option options[] = {
     {"kvcache_balancing_threshold", NULL, 1, 1e9, false, 1,
-     "fetch blocks if the best match elsewhere is more than this many times as "
-     "long as the local one"},
+     "fetch blocks if the longest match elsewhere is more than this many times "
+     "as long as the local one"},
     {"rescue", NULL, 0, 1, true, 0,
-     "1: if the chosen instance misses the TTFT SLO, take the one with the "
-     "lowest TTFT if that meets it, and let transfers overlap the queue; 0: as "
-     "in the paper, compare the sum of transfer, queue and prefill with the "
-     "SLO"},
+     "1: if the chosen instance misses the TTFT SLO, take the instance with "
+     "the lowest TTFT if it meets the SLO, and let transfers overlap the "
+     "queue; 0: as in the paper, compare the sum of transfer, queue and "
+     "prefill with the SLO"},
     {POLICY_PRICE(0)},
     {POLICY_RHO(NULL)},
     {POLICY_RHO_EASES(NULL)},
@@ -48,7 +48,8 @@ static size_t choose(const struct policy_choice *choice)
 
 const struct schedule_policy policy_global_cache = {
     .name = "global_cache",
-    .help = "Mooncake's Algorithm 1: fetch the longest match, or not",
+    .help = "Mooncake's Algorithm 1: the lowest TTFT, with the local prefix or "
+            "the longest one fetched",
     .options = options,
     .n_options = sizeof(options) / sizeof(options[0]),
     .rules = rules,

@@ -480,7 +480,8 @@ _Static_assert(PLAN_OPTIONS <= POLICY_OPTIONS_MAX, "options of plan");
 
 const struct schedule_policy policy_plan = {
     .name = "plan",
-    .help = "the best plan of what to compute and what to load, and from where",
+    .help = "the instance and the plan (blocks to compute, blocks to load, and "
+            "from where) with the lowest score",
     .options = plan_options,
     .n_options = PLAN_OPTIONS,
     .rules = plan_rules,

@@ -5,109 +5,109 @@
 
 const struct policy_option plan_options[PLAN_OPTIONS] = {
     [PLAN_WAIT_PRICE] = {"wait_price", "", 0, 1e6, false, 1,
-                         "seconds that other requests wait for each second of "
-                         "engine time, once a prefill waits or runs"},
-    [PLAN_QUEUE_PRICE] = {"queue_price", "", 0, 1e6, false, 0.25,
-                          "seconds to add for each prefill in the mean queue"},
-    [PLAN_LOAD_MODES] =
-        {"load_modes", "", 1, LOAD_MODE_ALL, true, LOAD_MODE_ALL,
-         "sum of the modes that plans may use: 1 compute, 2 load, 4 both, 8 "
-         "layer by layer"},
+                         "seconds to add to the score for each second of "
+                         "engine time, while prefills wait or run"},
+    [PLAN_QUEUE_PRICE] =
+        {"queue_price", "", 0, 1e6, false, 0.25,
+         "seconds to add to wait_price for each prefill in the mean queue"},
+    [PLAN_LOAD_MODES] = {"load_modes", "", 1, LOAD_MODE_ALL, true,
+                         LOAD_MODE_ALL,
+                         "sum of the modes that plans may use: 1 compute, 2 "
+                         "load, 4 both at once, 8 load layer by layer"},
     [PLAN_SESSION] = {"session_ms", "", 0, 1e6, false, 10,
-                      "milliseconds that an instance may end later if it "
-                      "served the request's session last"},
-    [PLAN_BESIDE_PRICE] =
-        {"beside_price", "", 0, 1e6, false, 0.1,
-         "aggregated pools: seconds to add to each second of engine time for "
-         "each of the instance's prefills that waits or runs"},
+                      "milliseconds to subtract from the score of the instance "
+                      "that served the session's last request"},
+    [PLAN_BESIDE_PRICE] = {"beside_price", "", 0, 1e6, false, 0.1,
+                           "aggregated pools: seconds to add to wait_price for "
+                           "each prefill that waits or runs on the instance"},
     [PLAN_HELD_PRICE] =
         {"held_price", "", 0, 1e6, false, 6,
-         "aggregated pools: seconds to add to each second of engine time for "
-         "each request per instance that waits for room to decode"},
+         "aggregated pools: seconds to add to wait_price for each request, per "
+         "instance, that waits for KV space to decode"},
     [PLAN_ORDER] = {"order", NULL, 0, 1, true, 1,
-                    "1: instances serve the shortest prefill first, as long as "
-                    "no deadline is missed for it; 0: they serve in the order "
-                    "of queue_order"},
+                    "1: instances run the shortest prefill first, unless "
+                    "another prefill would miss its deadline for it; 0: they "
+                    "run prefills in the order of queue_order"},
     [PLAN_PREEMPT] =
         {"preempt", NULL, 0, 1, true, 1,
-         "1: at the end of a chunk a long prefill pauses for one that takes at "
-         "most a third of the time it has left; 0: it runs to its end"},
+         "1: between chunks, a long prefill pauses for a prefill that takes at "
+         "most a third of its remaining time; 0: it runs to its end"},
     [PLAN_BEHIND_PRICE] = {"behind_price", "order", 0, 1e6, false, 1,
-                           "seconds to add to each second of engine time for "
-                           "each prefill that would wait behind it"},
-    [PLAN_CORRECTION] = {"correction", "correction_ms", 0, 1, true, 1,
-                         "1: predictions are corrected by what is observed; 0: "
-                         "they stay as they are"},
+                           "seconds to add to wait_price for each prefill that "
+                           "would wait behind this one"},
+    [PLAN_CORRECTION] =
+        {"correction", "correction_ms", 0, 1, true, 1,
+         "1: observed times correct predictions; 0: they do not"},
     [PLAN_LENGTHS] =
         {"lengths", "", 0, 1, true, 1,
-         "1: a decode takes room from the start of its prefill for "
-         "as long as answers were; 0: for max_tokens from its "
-         "arrival on"},
+         "1: KV space of a decode is reserved from the start of its prefill, "
+         "for the usual length of answers; 0: from arrival, for max_tokens"},
     [PLAN_OVERHANG] = {"overhang_steps", "", 0, 1e6, false, 1,
-                       "lengths: decode steps that a decode may have to wait "
-                       "for room, at most the TBT limit"},
+                       "lengths: decode steps that a decode may wait for KV "
+                       "space, at most the TBT limit"},
     [PLAN_BYPASS] =
         {"bypass", NULL, 0, 1e6, false, 2,
-         "room to decode that later requests may take past a request without a "
-         "TTFT SLO that has waited for room for twice its own prefill: a "
-         "multiple of the room that it needs; 0: no request passes it"},
+         "KV space that later requests may take past a request without a TTFT "
+         "SLO that has waited for KV space for twice its prefill time, as a "
+         "multiple of the space that it needs; 0: none"},
     [PLAN_LINKS] = {"links", "", 0, 1, true, 1,
-                    "whether fetches and pushes of KV wait for one another on "
-                    "links, and a link's time has a price"},
+                    "1: fetches and pushes of KV queue on links, and link time "
+                    "has a price; 0: links are free"},
     [PLAN_LINK_WAIT] =
         {"link_wait", "hold_first", 0, 1e6, false, 4,
-         "links, with both SLOs: a request waits, as long as its TTFT allows, "
-         "while KV queued for its decode instance would delay its own KV by "
-         "more than this many TBT limits, or by half of what its answer can "
-         "bear; 0: it does not wait"},
+         "links, both SLOs set: a request waits, as long as its TTFT SLO "
+         "allows, while KV queued for its decode instance would delay its own "
+         "KV by more than this many TBT limits, or by half of the slack of its "
+         "answer; 0: it does not wait"},
     [PLAN_LINK_LAST] = {"link_last", "hold_first", 0, 1, true, 1,
-                        "link_wait: 1: a request that would be refused because "
-                        "other requests' KV on the links breaks its TBT waits "
-                        "as long as its TTFT allows; 0: it is refused at once"},
+                        "link_wait: 1: a request whose TBT SLO other requests' "
+                        "KV on the links would break waits as long as its TTFT "
+                        "SLO allows; 0: it is refused at once"},
     [PLAN_HOLD_FIRST] =
         {"hold_first", NULL, 0, 1, true, 1,
-         "for requests with SLOs on TTFT and TBT: 1: the first token is held "
-         "back until the decode instance has the prompt's KV, as long as the "
-         "TTFT SLO allows; 0: it is sent at once"},
+         "requests with both SLOs: 1: the first token is held back, as long as "
+         "the TTFT SLO allows, until the decode instance has the prompt's KV; "
+         "0: it is sent at once"},
     [PLAN_LINK_PRICE] = {"link_price", "", 0, 1e6, false, 1,
-                         "seconds to add for each second of a link, and as "
-                         "many for each transfer that waits for one"},
+                         "seconds to add for each second of link time, and as "
+                         "many for each transfer that waits for the link"},
     [PLAN_PUSH_PRICE] =
         {"push_price", "", 0, 1, false, 0.1,
-         "without a TBT SLO: seconds to add for each second that the KV of a "
-         "request waits to be sent; above 0 it grows to 1 as room to decode "
-         "fills. With a TBT SLO it is always 1"},
+         "requests without a TBT SLO: seconds to add for each second that "
+         "their KV waits to be sent; above 0 it grows to 1 as the KV space of "
+         "decode instances fills. With a TBT SLO it is always 1"},
     [PLAN_SHARES] =
         {"shares", NULL, 0, 1, true, 1,
          "1: tenants get fair shares and priorities count, once a second "
-         "tenant or a priority was seen; 0: all requests count alike"},
+         "tenant or a priority has been seen; 0: all requests count alike"},
     [PLAN_BESIDE_TBT] =
         {"beside_tbt", "", 0, 1, true, 1,
-         "aggregated pools: 1: a request that asks for a TBT goes where no "
-         "decode misses it for its prefill, or is refused; 0: the chunks of "
-         "prompts that wait are to keep it"},
+         "aggregated pools: 1: a request with a TBT SLO goes to an instance "
+         "where its prefill makes no decode miss its TBT SLO, or is refused; "
+         "0: it may go anywhere, and chunks of waiting prompts are cut to meet "
+         "TBT SLOs"},
     [PLAN_WARM] = {"warm_on_reject", NULL, 0, 1, true, 1,
                    "1: idle native workers compute prompts that were refused "
-                   "for their TTFT or price, in the background, unless "
+                   "for their TTFT or price, in the background, while no "
                    "requests without a TTFT SLO come; 0: they do not"},
     [PLAN_REPLICATE] =
         {"replicate", NULL, 0, 1, false, 0,
          "share of an idle link's rate at which native workers copy hot blocks "
-         "before requests ask for them; 0: they do not"},
+         "before requests ask for them; 0: no copies"},
     [PLAN_SWITCH_ROLES] =
         {"switch_roles", NULL, 0, 86400, false, 0,
          "seconds for which another ratio of prefill to decode workers must "
-         "have been better before native workers switch roles; 0: they do not"},
+         "have been better before native workers switch roles; 0: no switches"},
     [PLAN_LEND] = {"lend", NULL, 0, SCHEDULE_LENT_MAX, true, 3,
                    "most idle native workers that may help with one long "
-                   "prefill, at most half of the idle ones; each computes some "
-                   "of the layers; 0: none"},
+                   "prefill, each computing some layers; at most half of the "
+                   "idle workers help; 0: none"},
     [PLAN_LEND_FROM] = {"lend_ms", "lend", 0, 1e6, false, 2000,
-                        "lend: shortest prefill, in ms alone on its worker, "
-                        "that may be lent others"},
-    [PLAN_LEND_EFFICIENCY] =
-        {"lend_efficiency", "lend", 0.01, 1, false, 0.9,
-         "lend: share of its time that each worker of a group computes"},
+                        "lend: shortest prefill that other workers may help "
+                        "with, in ms on its own worker alone"},
+    [PLAN_LEND_EFFICIENCY] = {"lend_efficiency", "lend", 0.01, 1, false, 0.9,
+                              "lend: share of its time that each worker of a "
+                              "group spends computing"},
     [PLAN_PRICE] = {POLICY_PRICE(1)},
     [PLAN_RHO] = {POLICY_RHO("price")},
     [PLAN_RHO_EASES] = {POLICY_RHO_EASES("price")},
