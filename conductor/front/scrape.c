@@ -46,30 +46,30 @@ static int write_door(const struct front *front, struct evbuffer *out)
         {"in_flight", "gauge", "Completion requests in flight.",
          front->in_flight},
         {"connections_total", "counter", "Accepted connections.", s->accepted},
-        {"refused_total", "counter", "Connections refused over the limit.",
-         s->refused},
+        {"refused_total", "counter",
+         "Client connections refused over max_connections.", s->refused},
         {"evicted_total", "counter",
          "Idle connections closed to make room for others.", s->evicted},
         {"gone_total", "counter",
-         "Clients that disconnected before their answer.", s->gone},
+         "Clients that disconnected before their answer was sent.", s->gone},
         {"slow_total", "counter", "Clients cut off for reading too slowly.",
          s->slow},
         {"body_bytes", "gauge", "Bytes of request bodies being received.",
          s->body_bytes},
         {"unsent_bytes", "gauge",
-         "Memory for answers that clients have not read yet.",
+         "Bytes of answers that clients have not read yet.",
          http_server_held(front->door.server)},
         {"put_off_total", "counter",
-         "Times that a connection waited for the event loop's next turn "
-         "because its client had used its share of this one.",
+         "How often a connection waited for the event loop's next round "
+         "because its client had used its share of the current one.",
          s->put_off},
         {"bodies_refused_total", "counter",
-         "Bodies refused because all together were too large.",
+         "Request bodies refused for lack of room (max_body_total_bytes).",
          s->bodies_refused},
-        {"tls_total", "counter",
-         "Connections on which the TLS handshake succeeded.", s->tls},
+        {"tls_total", "counter", "Connections with a successful TLS handshake.",
+         s->tls},
         {"tls_failed_total", "counter",
-         "Connections that ended before their TLS handshake succeeded.",
+         "Connections that ended before a successful TLS handshake.",
          s->tls_failed},
         {"paths_refused_total", "counter",
          "Requests for paths that are not forwarded to engines.",
@@ -102,8 +102,8 @@ static int write_certificates(const struct front *front, struct evbuffer *out)
     };
     int bad =
         evbuffer_add_printf(
-            out, "# HELP conductor_certificate_expires_seconds When the first "
-                 "certificate in the file of an option expires, Unix time.\n"
+            out, "# HELP conductor_certificate_expires_seconds Unix time at "
+                 "which the first certificate in an option's file expires.\n"
                  "# TYPE conductor_certificate_expires_seconds gauge\n") < 0;
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)

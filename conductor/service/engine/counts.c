@@ -9,59 +9,59 @@ static const struct {
 } lines[] = {
     {"requests_total", "", "counter", "Requests sent to the engine."},
     {"timed_prefills_total", "", "counter",
-     "Requests whose prefill time was measured, from which costs are learned: "
-     "streamed ones, and those that the engine served alone."},
+     "Requests with a measured prefill time, from which costs are learned: "
+     "streamed requests, and requests that the engine served alone."},
     {"failures_total", "", "counter",
-     "Requests and health checks that the engine failed."},
+     "Requests and health checks that failed on the engine."},
     {"answers_total", "class=\"2xx\"", "counter",
      "Answers of the engine, by class of status."},
     {"answers_total", "class=\"3xx\"", "counter", NULL},
     {"answers_total", "class=\"4xx\"", "counter", NULL},
     {"answers_total", "class=\"5xx\"", "counter", NULL},
     {"cached_tokens_total", "source=\"predicted\"", "counter",
-     "Cached prompt tokens, as predicted and as told by the engine, of answers "
-     "that tell them."},
+     "Cached prompt tokens, as predicted and as reported by the engine, over "
+     "answers that report them."},
     {"cached_tokens_total", "source=\"told\"", "counter", NULL},
-    {"connections", "state=\"busy\"", "gauge", "Connections to the engine."},
+    {"connections", "state=\"busy\"", "gauge",
+     "Connections to the engine, by state."},
     {"connections", "state=\"kept\"", "gauge", NULL},
     {"other_model", "", "gauge",
-     "1 while the engine does not list the model that it is configured for."},
+     "1 while the engine's list of models lacks the model of its entry."},
     {"key_refused", "", "gauge",
-     "1 while the engine refuses the API key of its entry."},
+     "1 while the engine refuses the API key of its configuration entry."},
     {"running", "", "gauge",
      "Requests that the engine reports as running; -1 = not reported."},
     {"waiting", "", "gauge",
      "Requests that the engine reports as waiting; -1 = not reported."},
     {"kv_usage_ratio", "", "gauge",
-     "Share of the engine's KV in use, as it reports; -1 = not reported."},
+     "Share of its KV that the engine reports as in use; -1 = not reported."},
     {"kv_blocks", "", "gauge",
      "Size of the engine's predicted cache, in blocks."},
     {"block_tokens", "", "gauge",
-     "Tokens per block of the engine, as far as known."},
+     "Tokens per KV block of the engine, as far as known."},
     {"events_state", "", "gauge",
-     "State of its KV events: 0 = complete, 1 = none come, 2 = some are lost, "
-     "3 = a replay is running; -1 = no events are expected."},
-    {"events_total", "", "counter", "KV events taken from the engine."},
+     "State of the engine's KV events: 0 = complete, 1 = none arrive, 2 = some "
+     "are lost, 3 = a replay is running; -1 = no events are expected."},
+    {"events_total", "", "counter", "KV events received from the engine."},
     {"events_last", "", "gauge",
-     "Number of the last KV event message taken, of its first rank; -1 = none "
-     "yet."},
+     "Number of the last KV event message received from the engine's first "
+     "rank; -1 = none yet."},
     {"unkept_blocks", "", "gauge",
-     "Blocks in its KV events beyond 4 times its KV blocks, which are not "
-     "recorded."},
+     "Blocks in the engine's KV events that are not recorded: more than 4 "
+     "times its KV blocks."},
     {"events_age_seconds", "", "gauge",
-     "Time since its last KV event message; -1 = none yet."},
+     "Time since the engine's last KV event message; -1 = none yet."},
     {"unheard_requests", "", "gauge",
-     "Requests with new blocks that ended since its last KV event."},
+     "Requests with new blocks that ended since the engine's last KV event."},
     {"event_replays_total", "result=\"asked\"", "counter",
-     "Replays of possibly missing messages that it was asked for, and those "
-     "that failed."},
+     "Replays of KV events requested from the engine, and those that failed."},
     {"event_replays_total", "result=\"failed\"", "counter", NULL},
     {"event_faults_total", "fault=\"malformed\"", "counter",
-     "Faults in its KV events: malformed message, processing that took too "
-     "long, gap in the numbers, messages lost for good, restart, reconnection, "
-     "blocks of another size, tokens that do not fill their blocks, unknown "
-     "event tag, unknown rank, block without its parent, removed block that "
-     "was not known."},
+     "Faults in the engine's KV events: malformed message, message too slow to "
+     "process, gap in the numbers, messages lost for good, restart, "
+     "reconnection, blocks of another size, tokens that do not fill their "
+     "blocks, unknown event tag, unknown rank, unknown parent block, unknown "
+     "removed block."},
     {"event_faults_total", "fault=\"too_long\"", "counter", NULL},
     {"event_faults_total", "fault=\"gap\"", "counter", NULL},
     {"event_faults_total", "fault=\"lost\"", "counter", NULL},

@@ -118,14 +118,14 @@ void store_share(struct engine *e)
 static const struct {
     const char *name, *type, *help;
 } lines[] = {
-    {"blocks", "gauge", "Blocks in the store that can be found."},
-    {"objects", "gauge", "Parts of blocks that the store reports."},
-    {"events_total", "counter", "KV events taken from the store."},
+    {"blocks", "gauge", "Blocks of the store in the index."},
+    {"objects", "gauge", "Objects (parts of blocks) that the store reports."},
+    {"events_total", "counter", "KV events received from the store."},
     {"events_state", "gauge",
      "State of the store's KV events: 0 = complete, 1 = none yet, 2 = some are "
      "lost, 3 = a replay is running."},
     {"events_lost_total", "counter",
-     "KV event messages of the store that were lost for good."},
+     "KV event messages of the store lost for good."},
 };
 
 int stores_write_metrics(const struct service *all, struct evbuffer *out)

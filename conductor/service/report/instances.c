@@ -7,40 +7,42 @@
 static const struct {
     const char *name, *help;
 } instance_gauges[] = {
-    {"ready", "1 while the instance is given work."},
-    {"draining", "1 while the instance is healthy and finishes its work, but "
-                 "gets no more."},
-    {"prefills_waiting", "Accepted prefills that have not begun."},
-    {"prefills_running", "Prefills under way."},
+    {"ready", "1 while the conductor sends requests to the instance."},
+    {"draining",
+     "1 while the instance finishes its requests and gets no new ones."},
+    {"prefills_waiting", "Accepted prefills that have not started."},
+    {"prefills_running", "Running prefills."},
     {"estimated_wait_seconds",
-     "Time until a prefill that arrives now would begin, if all waiting ones "
-     "went first; -1 = nothing is predicted."},
-    {"decodes", "Requests that decode on the instance, or will."},
+     "Time until a prefill that arrives now would start behind all waiting "
+     "ones; -1 = no prediction."},
+    {"decodes",
+     "Requests that decode on the instance, or are assigned to decode there."},
     {"kv_used_tokens", "KV in use, in tokens, cached blocks included."},
     {"kv_pinned_tokens",
-     "KV in use by requests, in tokens; the rest can be evicted."},
+     "KV used by requests, in tokens; other KV can be evicted."},
     {"kv_capacity_tokens", "KV capacity, in tokens."},
-    {"prefill_correction_ratio", "Observed over predicted prefill time."},
+    {"prefill_correction_ratio",
+     "Observed prefill time divided by predicted prefill time."},
     {"link_bytes_per_second",
      "Smoothed rate at which the instance sends blocks."},
     {"disk_used_tokens", "KV on the instance's disk, in tokens."},
     {"disk_bytes_per_second",
      "Rate at which the instance reads its disk; 0 = no disk."},
-    {"blocks", "Blocks of the instance in the index."},
+    {"blocks", "Indexed blocks of the instance."},
     {"shared_store_up",
-     "1 while the instance reads from the store that workers share; 0 = it has "
-     "no store, its store is down, or its store is not the others'."},
+     "1 while the instance reads from the shared store; 0 = it has none, the "
+     "store is down, or other workers use another store."},
     {"shared_bytes_per_second",
-     "Rate at which the instance reads from that store."},
-    {"shared_put_blocks", "Blocks that the instance has put into that store."},
-    {"shared_missed_blocks", "Blocks that the instance looked for in that "
-                             "store and did not find, or found damaged."},
+     "Rate at which the instance reads from the shared store."},
+    {"shared_put_blocks",
+     "Blocks that the instance has put into the shared store."},
+    {"shared_missed_blocks",
+     "Blocks that the instance found missing or damaged in the shared store."},
     {"shared_failed_puts",
-     "Blocks that the instance failed to put into that store."},
-    {"shared_losses",
-     "How often the instance lost the connection to that store."},
-    {"path_bytes_per_second", "Rate at which this instance receives blocks "
-                              "from another one, as measured by this one."},
+     "Blocks that the instance failed to put into the shared store."},
+    {"shared_losses", "Lost connections of the instance to the shared store."},
+    {"path_bytes_per_second", "Rate at which the instance receives blocks from "
+                              "another instance (from)."},
 };
 
 /* The last gauge has a line for each path. */

@@ -60,15 +60,15 @@ int report_process(double start_s, struct evbuffer *out)
         const char *name, *type, *help;
         double value;
     } all[] = {
-        {"cpu_seconds_total", "counter", "CPU time, user and system.",
+        {"cpu_seconds_total", "counter", "CPU time used, user and system.",
          seconds(usage.ru_utime) + seconds(usage.ru_stime)},
         {"open_fds", "gauge", "Open file descriptors.", open_files()},
         {"max_fds", "gauge", "Limit on open file descriptors.",
          (double)files.rlim_cur},
         {"virtual_memory_bytes", "gauge", "Virtual memory.", virtual_bytes},
         {"resident_memory_bytes", "gauge", "Resident memory.", resident_bytes},
-        {"start_time_seconds", "gauge", "Start time of the process, Unix time.",
-         start_s},
+        {"start_time_seconds", "gauge",
+         "Start time of the process, in Unix time.", start_s},
     };
 
     bad = evbuffer_add_printf(

@@ -53,15 +53,15 @@ static int put_spans(const struct models *models, struct evbuffer *out)
     return evbuffer_add_printf(
                out,
                "# HELP conductor_otlp_spans_total Spans that the receiver took "
-               "(sent) or refused (rejected), or for which there was no room "
-               "(dropped).\n"
+               "(sent) or refused (rejected), and spans dropped because the "
+               "queue was full.\n"
                "# TYPE conductor_otlp_spans_total counter\n"
                "conductor_otlp_spans_total{result=\"sent\"} %" PRIu64 "\n"
                "conductor_otlp_spans_total{result=\"rejected\"} %" PRIu64 "\n"
                "conductor_otlp_spans_total{result=\"dropped\"} %" PRIu64 "\n",
                n.sent, n.rejected, n.dropped) < 0 ||
            put(out, "otlp_queue_bytes", "gauge",
-               "Spans not sent yet, including the batch being sent.",
+               "Spans waiting to be sent, the running batch included.",
                (double)exporter_waiting(models->exporter));
 }
 
@@ -70,10 +70,10 @@ static int put_index(const struct report_sums *x, struct evbuffer *out)
     return put(out, "index_blocks", "gauge", "Distinct blocks in the index.",
                (double)x->keys) |
            put(out, "index_holders", "gauge",
-               "Blocks in the index, counted once for each instance that holds "
+               "Blocks in the index, counted once per instance that holds "
                "them.",
                (double)x->holders) |
-           put(out, "index_bytes", "gauge", "Memory of the index in use.",
+           put(out, "index_bytes", "gauge", "Memory in use by the index.",
                (double)x->bytes) |
            put(out, "index_max_bytes", "gauge",
                "Limit on the memory of the index.", (double)x->bytes_max) |
@@ -81,8 +81,8 @@ static int put_index(const struct report_sums *x, struct evbuffer *out)
                "Blocks removed from the index to make room.",
                (double)x->evicted) |
            put(out, "index_unindexed_blocks", "gauge",
-               "Blocks that instances hold but the index had no room for, at "
-               "most.",
+               "Upper bound on blocks of instances that the index had no room "
+               "for.",
                (double)x->unindexed);
 }
 
@@ -100,7 +100,7 @@ static int put_discovery(const struct models *models, struct evbuffer *out)
                models->fleet.lookups_failed,
                models->fleet.readings_failed) < 0 ||
            put(out, "discovery_empty_names", "gauge",
-               "Hosts of engines that are looked up and have no address.",
+               "Hosts of engines with dns that have no address.",
                (double)fleet_empty_names(&models->fleet));
 }
 
@@ -108,28 +108,27 @@ int report_sums_write(const struct models *models, const struct report_sums *x,
                       struct evbuffer *out)
 {
     return metrics_write(&x->metrics, out) |
-           put(out, "requests_in_flight", "gauge",
-               "Requests that have not ended.", (double)x->in_flight) |
+           put(out, "requests_in_flight", "gauge", "Requests in flight.",
+               (double)x->in_flight) |
            put(out, "warm_jobs", "gauge",
-               "Refused prompts kept to be computed in the background.",
+               "Refused prompts kept for computing in the background.",
                (double)x->warm_jobs) |
            put(out, "overhead_seconds", "gauge",
-               "Part of the TTFT outside queue and prefill: median of the last "
-               "15 requests, the largest of all models.",
+               "TTFT outside queue and prefill: median of the last 15 "
+               "requests, the largest of all models.",
                (double)x->overhead_us / 1e6) |
            put(out, "pending_dropped_total", "counter",
-               "Prefills whose future blocks could not be reused by others "
+               "Prefills whose blocks other requests could not plan to reuse "
                "before they were stored, for lack of memory.",
                (double)x->pending_dropped) |
            put(out, "prefills_interrupted_total", "counter",
-               "Prefills that continued after a shorter one had interrupted "
-               "them.",
+               "Interrupted prefills that have continued.",
                (double)x->interrupted) |
            put_index(x, out) | put_discovery(models, out) |
            put_spans(models, out) |
            put(out, "access_log_lost_total", "counter",
-               "Lines lost because they could not be written to the access "
-               "log.",
+               "Lines of the access log lost because they could not be "
+               "written.",
                (double)access_log_lost(models->access)) |
            put(out, "access_log_bytes", "gauge",
                "Bytes waiting to be written to the access log.",

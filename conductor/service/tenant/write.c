@@ -22,7 +22,7 @@ static int put_requests(const struct tenants *t, struct evbuffer *out)
         [METRICS_CANCELLED] = "cancelled",
     };
     int bad = put_help(out, "requests_total", "counter",
-                       "Requests of a tenant by outcome.");
+                       "Requests by tenant and outcome.");
 
     for (size_t i = 0; i <= t->n; i++)
         for (size_t k = 0; k < METRICS_OUTCOMES; k++)
@@ -54,18 +54,18 @@ int tenants_write(struct tenants *t, struct evbuffer *out)
         bad |= put_line(out, "computed_tokens_total", &t->all[i],
                         (double)t->all[i].tokens_sent);
     bad |= put_help(out, "limited_total", "counter",
-                    "Requests refused by a limit of the tenant's own.");
+                    "Requests refused by the tenant's own limits.");
     for (size_t i = 0; i <= t->n; i++)
         bad |= put_line(out, "limited_total", &t->all[i],
                         (double)t->all[i].n_limited);
     bad |= put_help(out, "waiting", "gauge",
-                    "Requests that have no instance yet.");
+                    "Requests that wait for an instance.");
     for (size_t i = 0; i <= t->n; i++)
         bad |= put_line(out, "waiting", &t->all[i], (double)t->all[i].waiting);
     bad |= put_help(out, "standing_ratio", "gauge",
                     "Tenant's part of the last minute's work over its fair "
-                    "share: below 1 = less than its share; the lowest of "
-                    "several models. Only tenants that asked in that minute.");
+                    "share: below 1 = less than its share; the lowest over "
+                    "models. Only tenants with requests in that minute.");
     for (size_t i = 0; i <= t->n; i++)
         if (t->all[i].standing >= 0.0)
             bad |=

@@ -110,8 +110,8 @@ int shared_write_metrics(const struct service *s, struct evbuffer *out)
     metrics_escape(s->model.name, model);
     return evbuffer_add_printf(
                out,
-               "# HELP conductor_shared_store_blocks Blocks in the store that "
-               "workers share which can be found.\n"
+               "# HELP conductor_shared_store_blocks Blocks of the shared "
+               "store in the index.\n"
                "# TYPE conductor_shared_store_blocks gauge\n"
                "conductor_shared_store_blocks{model=\"%s\"} %llu\n",
                model,
