@@ -59,8 +59,9 @@ static void close_door(struct daemon *d)
  * it. */
 static void cut_off(struct daemon *d)
 {
-    log_warn("giving up after %lld ms; %zu requests are cut off",
-             (long long)d->config->drain_limit_ms, models_cut(d->models));
+    log_warn(
+        "giving up after %lld ms (drain_limit_ms); %zu requests are cut off",
+        (long long)d->config->drain_limit_ms, models_cut(d->models));
     front_stop(d->front, false); /* also clients that still send a body */
     d->cuts_us = 0;
     d->ends_us = clock_now_us() + CUT_US;
@@ -107,7 +108,8 @@ static void on_stop(evutil_socket_t, short, void *arg)
         close_door(d);
         return;
     }
-    log_info("not ready for %lld ms, but still serving",
+    log_info("stopping: /ready answers not ready for %lld ms, requests are "
+             "still served",
              (long long)d->config->drain_wait_ms);
     d->closes_us = clock_now_us() + d->config->drain_wait_ms * 1000;
 }
@@ -124,7 +126,7 @@ static int bound_connections(struct daemon *d)
         limit = others + (limit - others) / 2;
     if (limit <= others) {
         log_error("open files: the limit of %lld (ulimit -n) leaves none for "
-                  "clients beside %lld for max_instances and the daemon itself",
+                  "clients: %lld are for max_instances and the daemon itself",
                   (long long)limit, (long long)others);
         return -EMFILE;
     }
@@ -252,7 +254,7 @@ static int hold(struct daemon *d)
         return -ENOMEM;
     d->hold_until_us = clock_now_us() + HOLD_US;
     front_hold(d->front, true);
-    log_info("clients wait until an instance is ready, for at most %d s",
+    log_info("no instance is ready yet: clients wait for one, for at most %d s",
              HOLD_US / 1000000);
     event_loop_wait(d->hold, 1000000 / TICKS_PER_S);
     return 0;

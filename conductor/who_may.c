@@ -10,11 +10,11 @@ void daemon_tell_who_may(const struct config *c, const char *host)
 
     if (!required)
         log_info("api_keys: open: every client that reaches listen may send "
-                 "requests, and all share a cache");
+                 "requests and reuse all cached prompts");
     if (!required && !*c->admin_listen && !host_is_loopback(host))
-        log_warn(
-            "admin_listen: none: every client that reaches listen can read "
-            "/metrics, the instances and, by a request's id, its explanation");
+        log_warn("admin_listen: none: every client that reaches listen can "
+                 "read /metrics, the instances and, given a request's id, its "
+                 "explanation");
     if (required && !*c->admin_key_file)
         log_warn("api_keys: required, but there is no admin_key_file: every "
                  "client that reaches this machine's own address, for example "

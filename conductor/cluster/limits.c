@@ -138,11 +138,11 @@ static void set_alone(struct limits *l, bool alone)
         return;
     l->counts.alone = alone;
     if (alone)
-        log_warn("state: limits of clients: redis does not answer in time; "
-                 "this conductor applies 1/%u of each",
+        log_warn("state: redis does not answer in time; this conductor applies "
+                 "1/%u of each client's limits",
                  l->conductors ? l->conductors : 1);
     else
-        log_info("state: limits of clients apply over all conductors again");
+        log_info("state: clients' limits count over all conductors again");
 }
 
 /* Reads a total of the book. Returns false if it is no such number. */

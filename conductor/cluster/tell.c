@@ -32,7 +32,7 @@ static void complain(struct cluster *c, const char *why)
     if (!c->complained)
         log_warn(
             "state: redis does not take the events for other conductors: %s; "
-            "until it does, each conductor decides by its own knowledge",
+            "until it does, conductors do not see each other's requests",
             why);
     c->complained = true;
 }

@@ -69,10 +69,11 @@ bool admin_may_change(const struct front_call *call)
             "header authorization: must be \"Bearer\" and the key of "
             "admin_key_file");
     } else {
-        openai_error_set(&error, 403, "admin_forbidden", NULL,
-                         "without admin_key_file instances can be changed from "
-                         "this machine only, by its address or as localhost, "
-                         "and not by a web page: set admin_key_file");
+        openai_error_set(
+            &error, 403, "admin_forbidden", NULL,
+            "without admin_key_file only clients on this machine may change "
+            "instances, by its address or as localhost, and not from a web "
+            "page: set admin_key_file");
     }
     http_reply_error(call->conn, &error);
     return false;
@@ -224,7 +225,7 @@ static void drain(const struct front_call *call, struct http_slice at, bool on)
     if (rc)
         refuse(call, rc, err);
     else {
-        log_change(call, name, on ? "drained" : "let go on");
+        log_change(call, name, on ? "drained" : "undrained");
         reply_state(call, 200, name, state, on ? ",\"drained\":true" : "");
     }
 }

@@ -73,7 +73,7 @@ void change_replicas(const struct front_call *call)
     if (rc == -EBUSY)
         openai_error_set(&error, 409, "another_leads", NULL,
                          "another conductor leads, and only the leader orders "
-                         "copies: ask that one (conductor_state_leader)");
+                         "copies: ask the one with conductor_state_leader 1");
     else
         openai_error_set(&error, 404, "no_blocks", NULL,
                          "no native worker has a block of this prompt");

@@ -12,11 +12,11 @@ static const struct {
     const char *code, *name, *over;
 } limits[] = {
     [TENANT_ASKS] = {"rate_limit_requests", "requests_per_minute",
-                     "the tenant has sent as many"},
+                     "the tenant has sent that many requests"},
     [TENANT_TOKENS] = {"rate_limit_tokens", "tokens_per_minute",
-                       "the tenant has used as many"},
+                       "the tenant has used that many tokens"},
     [TENANT_IN_FLIGHT] = {"rate_limit_in_flight", "max_in_flight",
-                          "as many of the tenant's requests are in flight"},
+                          "that many of the tenant's requests are in flight"},
 };
 
 static void refuse(const struct front_call *call, enum tenant_refusal why,

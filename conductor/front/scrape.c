@@ -103,8 +103,8 @@ static int write_certificates(const struct front *front, struct evbuffer *out)
     int bad =
         evbuffer_add_printf(
             out, "# HELP conductor_certificate_expires_seconds Unix time at "
-                 "which the first certificate in an option's file expires.\n"
-                 "# TYPE conductor_certificate_expires_seconds gauge\n") < 0;
+                 "which the first certificate in an option's file expires.\n# "
+                 "TYPE conductor_certificate_expires_seconds gauge\n") < 0;
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         if (all[i].until_s)

@@ -240,7 +240,7 @@ static long parse_rest(const char **p, const char *end, struct http_head *out,
     if (out->close)
         out->keep_alive = false;
     if (out->chunked && (out->content_length >= 0 || out->http10))
-        return refuse(fault, 400, "Transfer-Encoding where it can't stand");
+        return refuse(fault, 400, "Transfer-Encoding is not allowed here");
     return rc;
 }
 

@@ -113,7 +113,7 @@ static int pass_number(struct json_walk *w)
             return json_walk_fail_syntax(w, "a value");
     }
     if (!is_finite(from, (size_t)(p - from), exponent))
-        return json_walk_fail_syntax(w, "a number that is not so large");
+        return json_walk_fail_syntax(w, "a smaller number");
     w->p = p;
     return 0;
 }

@@ -315,7 +315,7 @@ int models_switch(struct models *models, const char *name, const char *role,
         return error_say(
             err, SERVICE_ERROR_BYTES, -ESTALE,
             "name: \"%.100s\": another conductor leads, and only the leader "
-            "switches roles: ask that one (conductor_state_leader)",
+            "switches roles: ask the one with conductor_state_leader 1",
             name);
     rc = switch_command(
         s, in->id, strcmp(role, "prefill") == 0 ? ROLE_PREFILL : ROLE_DECODE);

@@ -198,9 +198,9 @@ static int load_cost_model(struct service *s, char err[CONFIG_ERROR_MAX])
                                     CONFIG_ERROR_MAX);
     s->costs.model = cost_counts;
     log_warn(
-        "no cost_model: no times are predicted. Queues are counted in tokens; "
-        "limits on the time to first token end a wait for room, and reject no "
-        "request in advance; limits on the time between tokens have no effect");
+        "no cost_model: times are not predicted, and queues are measured in "
+        "tokens. Limits on the time to first token only end a wait for room in "
+        "the KV cache; limits on the time between tokens have no effect");
     return 0;
 }
 

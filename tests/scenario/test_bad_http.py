@@ -199,7 +199,7 @@ class BadRequests(Case):
                 (b'Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}',
                  b'two Content-Length headers'),
                 (b'Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}',
-                 b"Transfer-Encoding where it can't stand"),
+                 b"Transfer-Encoding is not allowed here"),
                 (b'Transfer-Encoding: gzip\r\n\r\n', b'only'),
                 (b'Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n',
                  b'chunk')):

@@ -175,7 +175,7 @@ class Silence(Case):
         for i in range(2):
             cluster.api.request('POST', '/v1/completions', {
                 'model': 'm', 'prompt': [i] * 100})
-        wait_until('the log tells', lambda: 'no KV event has come' in
+        wait_until('the log tells', lambda: 'no KV events arrive' in
                    cluster.conductor.log())
         self.assertEqual(cluster.api.metrics()[state], 1)
         publisher = Publisher(port)

@@ -536,7 +536,7 @@ class Bodies(EngineCase):
         many = b'"kv_transfer_params":1,"a":1,' * 17
         self.assertError(cluster.api.request(
             'POST', '/v1/completions', b'{' + many + b'"model":"m"}'), 400,
-            'more than 16 places')
+            'more than 16 times')
         wait_until('bodies are given back', lambda: total(
             cluster.api.metrics(), 'conductor_http_body_bytes') == 0)
 
@@ -786,8 +786,9 @@ class Failures(EngineCase):
                 wait_until('it gets no work',
                            lambda: cluster.api.instances()[0] == 1)
                 self.assertEqual(cluster.api.metrics()[refused], 1)
-                self.assertIn("engine e0 gets no work: it refuses Conductor's "
-                              'key (401)', cluster.conductor.log())
+                self.assertIn('engine e0 gets no work: it refuses the API '
+                              'key of its entry (status 401)',
+                              cluster.conductor.log())
                 setattr(self.all[0], asked, 200)
                 wait_until('it is back',
                            lambda: cluster.api.instances()[0] == 2)
@@ -1032,7 +1033,7 @@ class Failures(EngineCase):
         prompt = [7] * 100
         for i in range(16):
             self.post(cluster, {'prompt': prompt + [i]})
-        wait_until('the log tells', lambda: 'no KV event has come' in
+        wait_until('the log tells', lambda: 'no KV events arrive' in
                    cluster.conductor.log())
         metrics = cluster.api.metrics()
         self.assertEqual(metrics[
@@ -1408,15 +1409,15 @@ class Placement(EngineCase):
                  [predicted() for _ in range(16)],
                  change(cluster, idle, 'undrain'))
                 for idle in ('e1', 'e0')] and
-                re.search(f'engine e[01]: its costs are {what}',
+                re.search(f'engine e[01]: {what}',
                           cluster.conductor.log()), 120)
         first = predicted()
         self.assertEqual(first['e0'], first['e1'])
-        told('not those of its model')
+        told('its costs differ from')
         apart = predicted()
         self.assertGreater(apart['e0'], apart['e1'])
         pauses[:] = 0.03, 0.03
-        told('those of its model again')
+        told('its costs equal those of')
 
     def test_answers_that_come_whole_teach(self):
         """Costs are learned without a stream, where an engine has one request

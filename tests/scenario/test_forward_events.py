@@ -192,7 +192,7 @@ class Mocked(Behind):
         # The last of the first ones may still be taken for heard.
         for i in range(32):
             self.ask(cluster, [4 + i] * 100)
-        wait_until('the log tells', lambda: 'no KV event has come' in
+        wait_until('the log tells', lambda: 'no KV events arrive' in
                    cluster.conductor.log())
         self.assertGreaterEqual(
             self.metric(cluster, 'engine_unheard_requests'), 16)
@@ -220,7 +220,7 @@ class Mocked(Behind):
         publisher.publish([store(20)])
         wait_until('it is indexed', lambda: self.metric(
             cluster, 'instance_blocks') == 1)
-        self.assertIn('asked for again', cluster.conductor.log())
+        self.assertIn('is requested', cluster.conductor.log())
 
     def test_a_restarted_engine_has_nothing(self):
         cluster, mockers = self.behind(1, index='events')

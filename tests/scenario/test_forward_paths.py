@@ -323,7 +323,7 @@ class Paths(EngineCase):
                  **headers})
         self.assertEqual(ask(method='OPTIONS').status, 200)
         self.assertError(ask(), 400, 'header x-conductor-model: missing: '
-                         'this request names no model otherwise, and this '
+                         'this request names no model elsewhere, and this '
                          'server has "a", "b"')
         for method in METHODS:
             got = ask('b', method=method)
@@ -342,7 +342,7 @@ class Paths(EngineCase):
         self.assertEqual(got.headers['x-conductor-prefill'], 'eb')
         self.assertError(ask(method='POST', body=b'x',
                              **{'Content-Type': 'a/b'}), 415,
-                         'the header x-conductor-model must')
+                         'name it in the header x-conductor-model')
         got = ask('b', method='POST', body=b'x', **{'Content-Type': 'a/b'})
         self.assertEqual(got.headers['x-conductor-prefill'], 'eb')
 

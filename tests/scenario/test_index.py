@@ -178,7 +178,7 @@ class SmallIndex(Case):
                    'begin in time' in cluster.conductor.log())
         self.assertEqual(teller.asked, 1)
         self.assertEqual(self.indexed(cluster, 'teller'), 3999)
-        self.assertIn('worker teller: asked for its inventory',
+        self.assertIn('worker teller: its inventory is requested',
                       cluster.conductor.log())
         self.assertEqual(cluster.api.metrics()['conductor_bad_frames_total'],
                          0)

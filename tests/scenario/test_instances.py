@@ -253,8 +253,8 @@ class Admin(InstanceCase):
         self.assertError(self.add(cluster, self.entry('w', a)), 409,
                          'name: "w": is the name of a native worker')
         late = cluster.start_worker('b', 'both')
-        wait_until('it is refused', lambda: 'name: "b" is an engine\'s' in
-                   cluster.conductor.log())
+        wait_until('it is refused', lambda: 'name: "b" is the name of an '
+                   'engine' in cluster.conductor.log())
         late.kill()
         self.assertError(self.add(cluster, self.entry('c', a, model='tiny')),
                          400, 'model: "tiny"' + NATIVE)
@@ -754,7 +754,7 @@ class Dns(InstanceCase):
             engines=[{'name': 'a', 'model': 'm', 'url': 'http://pool.test:1'}])
         wait_until('it is told why', lambda:
                    'engine a was never ready at http://pool.test:1 and gets no '
-                   'work yet: its host is not looked up in time' in
+                   'work yet: its host was not looked up in time' in
                    cluster.conductor.log())
 
     def fails(self, again):
@@ -908,9 +908,9 @@ class Tls(Certificates, InstanceCase):
             self.entry('b', told)])
         self.wait_log(
             cluster, 'engine a was never ready', 'engine b was never ready',
-            'it answers 400 when asked for its health; is it one of https://?')
+            'it answers its health check with 400; does it need https://?')
         self.assertRegex(cluster.conductor.log(), 'engine a was never ready.*; '
-                         'is it one of https://')
+                         'does it need https://')
         self.assertEqual(set(self.states(cluster).values()), {'starting'})
         https.faults.clear()
 
@@ -962,7 +962,8 @@ class Models(InstanceCase):
         self.assertEqual(
             [cluster.api.health()['instances'][state]
              for state in ('ready', 'starting')], [1, 1])
-        self.assertIn('engine b gets no work, as its model is not known yet',
+        self.assertIn('engine b gets no work, because its model is not '
+                      'known yet',
                       cluster.conductor.log())
         listed = {i['name']: i for i in cluster.api.request(
             'GET', '/admin/instances').body['instances']}
@@ -1262,7 +1263,8 @@ class Models(InstanceCase):
             self.entry('strict', e, kind='vllm'),
             {'name': 'unnamed', 'url': unnamed.url}])
         for name, why in (
-                ('strict', ''), ('unnamed', ', as its model is not known yet')):
+                ('strict', ''),
+                ('unnamed', ', because its model is not known yet')):
             line = (f'engine {name} gets no work{why}: asked for /v1/models it '
                     'answers 200, and its list of models is too long')
             wait_until('the log says so',

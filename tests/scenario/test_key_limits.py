@@ -88,7 +88,7 @@ class KeyLimits(OverRedis):
             n = self.let_in(clusters, name)
             self.assertLessEqual(n, AHEAD + self.drained(ASKS))
         for c in clusters:
-            self.assertIn('apply over all conductors again',
+            self.assertIn('count over all conductors again',
                           c.conductor.log())
         # What is no book gives way; the others' books are as they were.
         keys = self.redis.command('KEYS', '*limit*')

@@ -165,7 +165,7 @@ class StandIns(Case):
         got = self.api.request('POST', '/admin/instances', self.entry(1, 16))
         self.assertIn(got.status, (200, 201, 202), got.body)
         wait_until('it is ready', lambda: self.api.instances()[0] == 2)
-        self.assertIn('up to 16 cached tokens of a prompt are not seen',
+        self.assertIn('up to 16 cached tokens of a prompt are not counted',
                       self.cluster.conductor.log())
         words = Words(1, 16, [list(range(1000, 1000 + LONGEST))])
         prompt = words.prompts[0]

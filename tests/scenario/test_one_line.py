@@ -126,7 +126,7 @@ class OneLine(Case):
                            '-s', 'engine_timeout_ms=300')
         wait_until('one is ready', lambda: api.instances()[0] == 1)
         self.assertEqual(self.kinds(api)['odd'], 'sglang')
-        self.assertIn('engine a gets no work, as its model is not known yet',
+        self.assertIn('engine a gets no work, because its model is not known yet',
                       self.log())
         late = Engine(port=port)
         self.engines.append(late)

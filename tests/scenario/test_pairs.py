@@ -489,7 +489,7 @@ class NixlPairs(PairCase):
         first = in_background(lambda: self.post(cluster, {'prompt': LONG}))
         wait_until('it decodes', lambda: self.all[1].requests)
         self.assertError(self.post(cluster, {'prompt': 'y' + LONG}), 502,
-                         'over max_body_total_bytes')
+                         'exceed max_body_total_bytes')
         self.assertEqual(self.counted(cluster, 'pair_releases_total',
                                       result='stranded'), 1)
         self.go_on.set()
@@ -975,7 +975,7 @@ class MooncakePairs(PairCase):
             'bootstrap_port': port}).status, 201)
         wait_until('the log has both', lambda:
                    'engine e2 was never ready' in cluster.conductor.log() and
-                   'its bootstrap server tells the id of engine e0, "'
+                   'its bootstrap server gives the id of engine e0, "'
                    in cluster.conductor.log())
         states = lambda: [i['state'] for i in self.instances(cluster)]
         self.assertEqual(states(), ['ready', 'ready', 'starting'])
@@ -1008,11 +1008,11 @@ class MooncakePairs(PairCase):
         server = self.mooncake.servers[0]
         serve = server.serve
         for how, why in (
-                (lambda _, send: send(reply(503)), 'no answer of status 200'),
-                (lambda _, send: send(reply(200, b'[')), 'no object of ranks'),
+                (lambda _, send: send(reply(503)), 'no status 200'),
+                (lambda _, send: send(reply(200, b'[')), 'no ranks'),
                 (lambda _, send: send(reply(200, b'{}')), 'no worker yet'),
                 (lambda _, send: send(reply(200, {'0': {'engine_id': 7}})),
-                 "no id of the engine's rank"),
+                 "no id for the engine's rank"),
                 (lambda _, send: send(reply(200, {'0': {}, '1': {}})),
                  'several ranks'),
                 (hang, 'when asked for its bootstrap server')):

@@ -254,7 +254,7 @@ class NoCostModel(Case):
                      'prefill_prediction_error_ratio',
                      'queue_prediction_error_seconds'):
             self.assertEqual(metrics[f'conductor_{name}_count'], 0)
-        self.assertIn('no times are predicted', cluster.conductor.log())
+        self.assertIn('times are not predicted', cluster.conductor.log())
 
     def test_a_limit_ends_a_wait(self):
         """A request that has waited for room until its limit is told so: no
@@ -268,8 +268,8 @@ class NoCostModel(Case):
         reply = cluster.api.request(
             'POST', '/v1/completions', {'model': 'tiny', 'prompt': 'b'},
             {'x-slo-ttft-ms': '200'})
-        self.assertError(reply, 429, 'no instance had room within the time to '
-                         'first token limit of 200.000 ms')
+        self.assertError(reply, 429, 'no instance had room in its KV cache '
+                         'within the time to first token limit of 200.000 ms')
         self.assertEqual(reply.body['error']['code'], 'no_capacity')
         self.assertEqual(cluster.api.metrics()[
             'conductor_rejections_total{reason="no_room"}'], 1)

@@ -44,7 +44,7 @@ class ByCommand(Clients, Case):
             self.assertEqual(metrics['conductor_role_switches_total'
                                      f'{{to="{to}",why="command"}}'], 1)
         self.assertEqual(metrics['conductor_role_switches_taken_total'], 2)
-        self.assertIn('switch from decode to prefill: by command',
+        self.assertIn('switches from decode to prefill: by command',
                       cluster.conductor.log())
         self.assertIn('the role is prefill from now on',
                       cluster.workers['d1'].log())

@@ -659,7 +659,7 @@ static void test_many_cuts(void)
         forward_body_fini(&b);
         body[strlen(body) - 1] = '\0';
     }
-    CU_ASSERT_PTR_NOT_NULL(strstr(e.message, "more than 16 places"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.message, "more than 16 times"));
 }
 
 /* Prompts behind different salts never match, whatever the salt is. */

@@ -337,7 +337,7 @@ def check_errors(program):
     cases = [
         (b'', 0, 'an array'),
         (b'\xc0', 0, 'an array'),
-        (b'\x91\x01', 1, 'a time and events'),
+        (b'\x91\x01', 1, 'a time and a list of events'),
         (b'\x92\x01\xc0', 2, 'an array'),
         (b'\x92\x01\x91\x90', 4, 'the tag of an event'),
         (b'\x92\x01\x91\x91\x05', 4, 'a string'),

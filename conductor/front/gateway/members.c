@@ -53,8 +53,8 @@ static int check(const struct question *q, struct openai_error *error)
     }
     if (*q->salt)
         return refuse(error, "unsupported", "additionalsalt",
-                      "must be empty: events tell the salt of their blocks, "
-                      "and cache_salt of a query asks for it");
+                      "must be empty: KV events carry the salt of their "
+                      "blocks; send cache_salt with a query");
     if (check_port(q, "endpoint", q->endpoint, error))
         return -EINVAL;
     return check_port(q, "replay_endpoint", q->replay, error);

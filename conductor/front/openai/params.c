@@ -169,8 +169,9 @@ static const struct param {
     {"logprobs", BOTH, is_false, "it returns no probabilities; leave it out"},
     {"top_logprobs", CHAT, is_zero,
      "it returns no probabilities; leave it out"},
-    {"echo", COMPLETION, is_false, "it can't; leave it out or set it to false"},
-    {"suffix", COMPLETION, is_empty, "it can't insert; leave it out"},
+    {"echo", COMPLETION, is_false,
+     "it cannot echo the prompt; leave it out or set it to false"},
+    {"suffix", COMPLETION, is_empty, "it cannot insert text; leave it out"},
     {"stop", BOTH, is_empty, "it has no stop sequences; leave it out"},
     {"tools", CHAT, is_empty, "it calls no tools; leave it out"},
     {"tool_choice", CHAT, is_none, "it calls no tools; leave it out"},
@@ -183,8 +184,9 @@ static const struct param {
     {"audio", CHAT, is_null, "it answers in text; leave it out"},
     {"prediction", CHAT, is_null, "it takes no prediction; leave it out"},
     {"reasoning_effort", CHAT, is_none, "it doesn't reason; leave it out"},
-    {"verbosity", CHAT, is_null, "it can't; leave it out"},
-    {"web_search_options", CHAT, is_null, "it can't; leave it out"},
+    {"verbosity", CHAT, is_null, "it has no verbosity levels; leave it out"},
+    {"web_search_options", CHAT, is_null,
+     "it cannot search the web; leave it out"},
 };
 
 static const struct param *find(enum openai_kind kind, const char *name)

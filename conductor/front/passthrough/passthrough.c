@@ -162,8 +162,8 @@ static int take_on(const struct front_call *call, struct service *service,
         if (rc == -EDQUOT)
             openai_error_set(
                 error, 429, "too_many_tickets", NULL,
-                "too many tickets are open (max_tickets), or too many of this "
-                "key's: report their end to /v1/schedule/done");
+                "too many tickets are open in all or for this key "
+                "(max_tickets): report ended requests to /v1/schedule/done");
         return rc;
     }
     if (r->body.stream && r->body.kind && !r->ticket)
@@ -343,7 +343,7 @@ void schedule_serve(const struct front_call *call)
         openai_error_set(
             &error, 400, "not_schedulable", "model",
             "model: \"%s\": is served by native workers, which take requests "
-            "from conductor only: send it to /v1/completions",
+            "from this conductor only: send it to /v1/completions",
             service_model(service)->name);
         rc = -EINVAL;
     }

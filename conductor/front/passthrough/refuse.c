@@ -18,7 +18,7 @@ void forward_set_no_model(const struct front_call *call, const char *model,
     if (!*model && call->n == 0)
         openai_error_set(error, 400, "missing_parameter", "x-conductor-model",
                          "header x-conductor-model: missing: this request "
-                         "names no model otherwise, and this server has %s",
+                         "names no model elsewhere, and this server has %s",
                          models);
     else if (*model)
         openai_error_set(error, 404, "model_not_found",
@@ -27,11 +27,12 @@ void forward_set_no_model(const struct front_call *call, const char *model,
                          of_header ? "header x-conductor-model" : "model",
                          openai_cut(model, cut), models);
     else if (form_type_of(type.at, type.n) == FORM_OTHER)
-        endpoint_set_type(call->head,
-                          "application/json or multipart/form-data, which name "
-                          "a model, or the header x-conductor-model must: this "
-                          "server has more than one",
-                          error);
+        endpoint_set_type(
+            call->head,
+            "application/json or multipart/form-data, which name a model: with "
+            "another type, name it in the header x-conductor-model, since this "
+            "server has more than one",
+            error);
     else
         openai_error_set(error, 400, "missing_parameter", "model",
                          "model: missing: this server has %s; the header "
@@ -65,8 +66,8 @@ static void set_not_for_engines(const struct front_call *call,
                          forward_path_methods(path.at, path.n), n, path.at);
     else
         routes_set_unknown(call,
-                           ", and is not forwarded to engines: most paths that "
-                           "are begin with /v1/",
+                           ", and is not forwarded to engines: forwarded paths "
+                           "mostly begin with /v1/",
                            error);
 }
 

@@ -176,8 +176,8 @@ static void refuse_long(struct http_conn *conn)
 
     conn->server->stats.slow++;
     openai_error_set(&error, 503, "too_many_unsent_bytes", NULL,
-                     "clients have not read their answers: there is no memory "
-                     "for this one now");
+                     "no memory for this answer: clients have not read theirs "
+                     "yet (max_output_total_bytes)");
     http_reply_error(conn, &error);
 }
 

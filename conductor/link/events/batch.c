@@ -66,7 +66,7 @@ static bool read_array_batch(struct kv_decoder *d, struct kv_batch *batch)
     if (!unpack_array(u, &n))
         return false;
     if (n < 2)
-        return unpack_fail(u, "a time and events");
+        return unpack_fail(u, "a time and a list of events");
     return unpack_seconds(u, &batch->time_s) && read_events(d, batch) &&
            (n < 3 || (read_rank(u, batch) && unpack_skip(u, n - 3)));
 }

@@ -65,7 +65,7 @@ static void on_answer(void *arg, zmq_msg_t *frames, size_t n)
     stream->heard_us = clock_now_us();
     if ((n != 3 && n != 4) || zmq_msg_size(&frames[0]) != 0 ||
         zmq_msg_size(&frames[n - 2]) != sizeof(number)) {
-        replay_over(stream, "its answers are in no known form");
+        replay_over(stream, "its answers have no known form");
         return;
     }
     memcpy(&number, zmq_msg_data(&frames[n - 2]), sizeof(number));
@@ -215,7 +215,7 @@ static void limits(struct stream *stream, int64_t now_us)
         return;
     }
     if (now_us - stream->began_us > REPLAY_US) {
-        replay_over(stream, "it does not end");
+        replay_over(stream, "the replay does not end");
         return;
     }
     if (now_us - stream->heard_us <= SILENCE_US)

@@ -70,7 +70,7 @@ void stream_lost(struct stream *stream, uint64_t wanted, uint64_t number)
 
     if (log_rate_takes(&feed->feeds->told, FEED_LINES_PER_S))
         log_warn("engine %s: rank %u: KV events %" PRIu64 " to %" PRIu64
-                 " are lost; its blocks before these are forgotten",
+                 " are lost; blocks that it reported before are forgotten",
                  feed->config.name, stream_rank(stream), wanted, number - 1);
     feed->stats.lost += number - wanted;
     stream_forget(stream);

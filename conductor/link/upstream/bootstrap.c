@@ -14,16 +14,16 @@ static const char *read_rank(const json_t *ranks, int64_t rank,
 
     snprintf(name, sizeof(name), "%lld", (long long)rank);
     if (!json_is_object(ranks))
-        return "no object of ranks";
+        return "no ranks";
     if (json_object_size(ranks) == 0)
         return "no worker yet";
     if (rank < 0 && json_object_size(ranks) > 1)
-        return "several ranks: each needs an entry, with dp_rank";
+        return "several ranks: each needs an entry with dp_rank";
     entry = rank < 0 ? json_object_iter_value(json_object_iter((json_t *)ranks))
                      : json_object_get(ranks, name);
     told = json_string_value(json_object_get(entry, "engine_id"));
     if (!told || !*told || strlen(told) >= BOOTSTRAP_ID_MAX)
-        return "no id of the engine's rank";
+        return "no id for the engine's rank";
     memcpy(id, told, strlen(told) + 1);
     return NULL;
 }

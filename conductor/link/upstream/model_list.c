@@ -28,7 +28,7 @@ uint32_t model_list_window(const struct model_list *list, const char *name)
 
 const char *model_list_fault(int error)
 {
-    return error == -ENOBUFS ? "its list of models is too long, over 1 MiB"
+    return error == -ENOBUFS ? "its list of models is longer than 1 MiB"
                              : "lists no model";
 }
 

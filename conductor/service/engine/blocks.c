@@ -76,13 +76,13 @@ static void tell_size(const struct engine *e)
     uint32_t index = index_tokens(e->service);
 
     if (e->block_tokens < index)
-        log_info("engine %s has blocks of %u tokens, and the index of its "
-                 "model has %u: up to %u cached tokens of a prompt are not "
-                 "seen",
-                 e->config->name, e->block_tokens, index, most_unseen(e));
+        log_info(
+            "engine %s has blocks of %u tokens, and the index of its model has "
+            "%u: up to %u cached tokens of a prompt are not counted",
+            e->config->name, e->block_tokens, index, most_unseen(e));
     else
         log_info("engine %s has blocks of %u tokens, and the index of its "
-                 "model has %u: its cached tokens count in steps of %u",
+                 "model has %u: its cached tokens are counted in steps of %u",
                  e->config->name, e->block_tokens, index, e->block_tokens);
 }
 
@@ -115,8 +115,8 @@ static void take_capacity(struct engine *e)
         predicted_resize(e->predicted, blocks, engine_evicted, e))
         return;
     if (!e->config->kv_blocks)
-        log_info("engine %s has %lld KV blocks of %lld tokens; up to %u blocks "
-                 "of %u are predicted",
+        log_info("engine %s has %lld KV blocks of %lld tokens; the conductor "
+                 "predicts up to %u cached blocks of %u tokens",
                  e->config->name, (long long)told, (long long)size, blocks,
                  index_tokens(e->service));
 }

@@ -47,7 +47,7 @@ static const struct engine *find_id(const struct engine *e, const char *id)
 static const char *read_id(const struct engine *e, char id[BOOTSTRAP_ID_MAX])
 {
     if (e->health.probe_status != 200)
-        return "no answer of status 200";
+        return "no status 200";
     return bootstrap_read(e->list.models.data,
                           e->list.models.error ? 0 : e->list.models.len,
                           e->config->dp_rank, id);
@@ -61,11 +61,11 @@ int engine_take_bootstrap(struct engine *e, char why[BOOTSTRAP_WHY_MAX])
     const struct engine *other = wrong ? NULL : find_id(e, id);
 
     if (wrong)
-        snprintf(why, BOOTSTRAP_WHY_MAX, "its bootstrap server tells %s",
+        snprintf(why, BOOTSTRAP_WHY_MAX, "its bootstrap server gives %s",
                  wrong);
     if (other)
         snprintf(why, BOOTSTRAP_WHY_MAX,
-                 "its bootstrap server tells the id of engine %s, \"%.60s\"",
+                 "its bootstrap server gives the id of engine %s, \"%.60s\"",
                  other->config->name, id);
     if (wrong || other) {
         if (e->health.probe_status == 200)

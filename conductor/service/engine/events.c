@@ -41,7 +41,7 @@ static void hear(struct engine *e)
         return;
     e->events.heard = true;
     e->service->engines.n_heard++;
-    log_info("engine %s publishes its KV events", e->config->name);
+    log_info("engine %s publishes KV events", e->config->name);
     predicted_clear(e->predicted);
     prefix_index_cleared(e->service->index, slot_of(e));
 }
@@ -136,7 +136,7 @@ static void tell_silence(struct engine *e, const char *since)
     if (e->events.silence_told)
         return;
     e->events.silence_told = true;
-    log_warn("engine %s: no KV event has come from %s %s", e->config->name,
+    log_warn("engine %s: no KV events arrive from %s %s", e->config->name,
              e->config->kv_events, since);
 }
 
@@ -151,8 +151,8 @@ static void heal(struct engine *e)
           kv_map_incomplete(kv_feed_map(e->events.feed))))
         return;
     e->events.heal_after_us = now_us + HEAL_PAUSE_US;
-    log_info("engine %s: some of its blocks are not indexed, and there is "
-             "room: its KV events are asked for again",
+    log_info("engine %s: the index lacks some of its blocks and has room for "
+             "them: a replay of its KV events is requested",
              e->config->name);
     kv_feed_forget(e->events.feed);
 }
@@ -186,7 +186,7 @@ static bool is_silent(const struct engine *e, bool ever)
 static void hear_again(struct engine *e)
 {
     if (e->events.silence_told)
-        log_info("engine %s: its KV events arrive", e->config->name);
+        log_info("engine %s: its KV events arrive again", e->config->name);
     e->events.silence_told = false;
     e->events.n_unheard = 0;
 }
@@ -207,12 +207,12 @@ void engine_check_events(struct engine *e)
     if (!is_silent(e, n > 0))
         return;
     snprintf(since, sizeof(since), "%s %llu requests: %s",
-             n ? "in the last" : "after",
+             n ? "during the last" : "after",
              (unsigned long long)(n ? e->events.n_unheard
                                     : e->count.sent - e->count.excused),
-             n ? "the known state of its cache may be old"
+             n ? "the index may be outdated"
              : e->config->index == ENGINE_INDEX_EVENTS
-                 ? "nothing is known of its cache"
+                 ? "its cache is unknown"
                  : "its cache is predicted");
     tell_silence(e, since);
 }

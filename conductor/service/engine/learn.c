@@ -8,9 +8,10 @@ static void promise(struct service *s)
     s->costs.source = "learned";
     s->dispatch.unpredicted = false;
     if (service_make_scheduler(s, 1, 0, true))
-        log_warn("model %s: out of memory; limits reject no request",
+        log_warn("model %s: out of memory: limits reject no request",
                  s->config.model);
-    log_info("model %s: its costs are learned: %.3f ms and %.1f us a token",
+    log_info("model %s: learned the cost of a prefill: %.3f ms and %.1f us per "
+             "token",
              s->config.model, s->costs.model.prefill[0] / 1e3,
              s->costs.model.prefill[1]);
 }
@@ -39,8 +40,9 @@ static void own_costs(struct engine *e, bool changed)
     (void)pool_set_cost(s->pool, e->id, e->own_cost);
     (void)pool_predict_again(s->pool, e->id, &before,
                              unlike ? &e->cost : &s->costs.model);
-    log_info("engine %s: its costs are %s", e->config->name,
-             unlike ? "not those of its model" : "those of its model again");
+    log_info("engine %s: its costs %s", e->config->name,
+             unlike ? "differ from those of its model"
+                    : "equal those of its model again");
 }
 
 /* Whether its costs come from a file of its own. */

@@ -295,7 +295,7 @@ void engine_change_costs(struct service *s, const char *file)
     /* Copied even on an error, so that the same file is not tried again. */
     memcpy(s->config.cost_model, file, ENGINE_PATH_MAX);
     if (*file && cost_model_load_file(file, &cost, err, sizeof(err))) {
-        log_error("model %s: cost_model: %s; it keeps the one that it has",
+        log_error("model %s: cost_model: %s; it keeps its present cost model",
                   s->config.model, err);
         return;
     }
@@ -303,7 +303,7 @@ void engine_change_costs(struct service *s, const char *file)
         log_error("model %s: out of memory", s->config.model);
     for (uint32_t i = 0; i < pool_slots(s->pool); i++)
         if (s->engines.by_slot[i] && take_costs(s->engines.by_slot[i], err))
-            log_error("engine %s: %s; it keeps the costs that it has",
+            log_error("engine %s: %s; it keeps its present costs",
                       s->engines.by_slot[i]->config->name, err);
     log_info("model %s: its costs are %s from now on", s->config.model,
              *file ? file : "learned");

@@ -162,7 +162,8 @@ static void refuse_work(struct engine *e)
 
     e->count.failures++;
     if (!e->health.key_refused)
-        log_warn("engine %s gets no work: it refuses Conductor's key (%d)",
+        log_warn("engine %s gets no work: it refuses the API key of its entry "
+                 "(status %d)",
                  e->config->name, e->health.probe_status);
     e->health.key_refused = true;
     if (pool_get(s->pool, e->id)->health == HEALTH_READY)
@@ -195,7 +196,7 @@ static void probe_bytes(void *arg, const char *bytes, size_t n)
 /* Returns a hint for the log: why a server may not answer like an engine. */
 static const char *hint(const struct engine *e)
 {
-    return e->tls ? "" : "; is it one of https://?";
+    return e->tls ? "" : "; does it need https://?";
 }
 
 /* Whether the probe shows a fault. 400: the server did not understand the
@@ -207,7 +208,7 @@ static bool is_ill(struct engine *e)
     if (e->health.question != ASKS_HEALTH ||
         (e->health.probe_status < 500 && e->health.probe_status != 400))
         return false;
-    snprintf(why, sizeof(why), "it answers %d when asked for its health%s",
+    snprintf(why, sizeof(why), "it answers its health check with %d%s",
              e->health.probe_status,
              e->health.probe_status == 400 ? hint(e) : "");
     engine_probe_failed(e, false, why);
@@ -264,8 +265,7 @@ static void take_back(struct engine *e)
 
     if (pool_get(s->pool, e->id)->health != HEALTH_SUSPECT)
         return;
-    snprintf(why, sizeof(why),
-             "engine %s does not answer when asked for its health",
+    snprintf(why, sizeof(why), "engine %s does not answer its health check",
              e->config->name);
     for (uint32_t i = 0; i < s->requests.size; i++) {
         struct service_request *r = s->requests.by_slot[i];

@@ -246,7 +246,8 @@ void forward_tick(struct service *s)
         expect_until(e, now_us);
     }
     if (n_heard != s->engines.n_heard || n_asked != s->engines.n_asked) {
-        bug("model %s: %u engines of %u publish, %u of %u tokenize",
+        bug("model %s: %u of %u engines publish KV events, %u of %u tokenize "
+            "prompts",
             s->config.model, s->engines.n_heard, n_heard, s->engines.n_asked,
             n_asked);
         s->engines.n_heard = n_heard;

@@ -91,7 +91,7 @@ static void on_looked_up(void *arg, const char *why_not)
                  entry->config.url.at.host);
     else if (why_not && !entry->looks_fail &&
              log_rate_takes(&fleet->lines, FAILURES_LOGGED_PER_S))
-        log_warn("engines %s: cannot look up %s: %s; the known engines stay",
+        log_warn("engines %s: cannot look up %s: %s; its known engines stay",
                  entry->config.name, entry->config.url.at.host, why_not);
     entry->looks_fail = why_not;
 }

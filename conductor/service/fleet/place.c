@@ -175,7 +175,7 @@ static bool has_drained(struct engine *e)
     snprintf(why, sizeof(why),
              "engine %s was removed, and engine_drain_ms is over",
              e->config->name);
-    log_warn("%s: %zu requests that it still has are cut off", why, busy);
+    log_warn("%s: %zu running requests are cut off", why, busy);
     engine_cut_off(e, why);
     return upstream_busy(e->upstream) + e->n_tickets == 0;
 }

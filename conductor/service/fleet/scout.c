@@ -25,7 +25,8 @@ static void look_in(struct scout *s, int64_t ms)
  * for the model's index. */
 #define BLOCK_TOKENS_MIN 16
 
-static const char unknown[] = "gets no work, as its model is not known yet";
+static const char unknown[] =
+    "gets no work, because its model is not known yet";
 
 static void complain(struct scout *s, const char *what, const char *why)
 {

@@ -123,9 +123,9 @@ static void crowded(struct service_request *request)
         s->metrics.pairs_stranded++;
     engine_answered(request->forward->engine);
     expect_ended(request);
-    request_instance_lost(request, POOL_NO_INSTANCE,
-                          "the replies of prefill legs, all together, are "
-                          "over max_body_total_bytes");
+    request_instance_lost(
+        request, POOL_NO_INSTANCE,
+        "the replies of all prefill legs together exceed max_body_total_bytes");
 }
 
 static void on_leg_ended(void *arg)

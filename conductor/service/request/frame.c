@@ -249,7 +249,7 @@ static int on_failed(struct service_request *request, uint32_t id,
                  w ? w->hello.name : "?", proto_code_name(m.code), m.text);
     else
         snprintf(why, sizeof(why),
-                 "worker %s says that worker %s failed: %.300s",
+                 "worker %s reports that worker %s failed: %.300s",
                  w ? w->hello.name : "?", b ? b->hello.name : "?", m.text);
     request_instance_lost(request, blamed, why);
     return 0;

@@ -13,7 +13,7 @@ static void say_limit(char text[REFUSAL_MAX], const char *what,
                       int64_t predicted_us, int64_t limit_us, const char *also)
 {
     snprintf(text, REFUSAL_MAX,
-             "predicted %s %.3f ms is over the limit of %.3f ms on every "
+             "predicted %s of %.3f ms is over the limit of %.3f ms on every "
              "instance%s",
              what, (double)predicted_us / 1e3, (double)limit_us / 1e3, also);
 }
@@ -30,11 +30,12 @@ static void say_ttft(const struct service_request *request,
     if (order->decision.never)
         why = "; an idle instance would miss the limit, too";
     else if (order->retry_after_us < 0)
-        why = "; at this load no time is known when it would be met";
+        why = "; at this load no time can be predicted when an instance would "
+              "meet it";
     if (order->decision.tested_us > order->decision.chosen.ttft_us &&
         order->forecast.ttft_us > 0)
         snprintf(also, sizeof(also),
-                 " if all accepted work goes first (%.3f ms is expected)%s",
+                 " if all accepted requests go first (%.3f ms is expected)%s",
                  (double)order->forecast.ttft_us / 1e3, why);
     else
         snprintf(also, sizeof(also), "%s", why);
@@ -59,11 +60,11 @@ static void say_price(const struct service_request *,
     bool over = llround(d->price_us / 1e3) > llround(d->price_limit_us / 1e3);
 
     snprintf(text, REFUSAL_MAX,
-             "overloaded: this prompt's price of %.3f s of prefill is %s the "
-             "current limit of %.3f s%s; shorter prompts, and those that "
-             "others reuse more, are admitted first",
+             "overloaded: this prompt costs %.3f s of prefill that others "
+             "cannot reuse, %s the current limit of %.3f s%s; shorter and more "
+             "reusable prompts are admitted first",
              d->price_us / 1e6, over ? "over" : "at", d->price_limit_us / 1e6,
-             over ? "" : ", where only some requests fit");
+             over ? "" : ", at which only some requests are admitted");
 }
 
 /* The tenant's share; share_queue_us() has the rule. */
@@ -77,14 +78,14 @@ static void say_share(const struct service_request *request,
     if (r->standing >= SHARE_GREEDY)
         snprintf(text, REFUSAL_MAX,
                  "tenant '%.63s' used %.2f times its fair share in the last "
-                 "minute: the rest of each queue is kept for other tenants "
-                 "that sent requests in it",
+                 "minute: remaining queue space is kept for other tenants that "
+                 "sent requests in that minute",
                  name, r->standing);
     else
         snprintf(text, REFUSAL_MAX,
-                 "the rest of each queue is kept for requests of tenant "
-                 "'%.63s' with an earlier priority, or for other tenants' "
-                 "requests that wait without a limit",
+                 "remaining queue space is kept for requests of tenant '%.63s' "
+                 "with a more urgent priority, or for other tenants' waiting "
+                 "requests without a limit",
                  name);
 }
 
@@ -140,16 +141,16 @@ static void say_no_room(const struct service_request *,
                         const struct dispatch_order *, char text[REFUSAL_MAX])
 {
     snprintf(text, REFUSAL_MAX,
-             "no instance has room for this request within its time to first "
-             "token limit");
+             "no instance will have room in its KV cache within this request's "
+             "time to first token limit");
 }
 
 static void say_waited(const struct service_request *request,
                        const struct dispatch_order *, char text[REFUSAL_MAX])
 {
     snprintf(text, REFUSAL_MAX,
-             "no instance had room within the time to first token limit of "
-             "%.3f ms",
+             "no instance had room in its KV cache within the time to first "
+             "token limit of %.3f ms",
              (double)request->dispatch.slo_ttft_us / 1e3);
 }
 
@@ -158,11 +159,12 @@ static void say_link(const struct service_request *request,
 {
     const struct dispatch_request *r = &request->dispatch;
 
-    snprintf(text, REFUSAL_MAX,
-             "the links to the decode instances are busy: the KV on its way "
-             "would break the time between tokens limit of %.3f ms for longer "
-             "than the time to first token limit of %.3f ms allows",
-             (double)r->slo_tbt_us / 1e3, (double)r->slo_ttft_us / 1e3);
+    snprintf(
+        text, REFUSAL_MAX,
+        "the links to the decode instances are busy: queued KV would delay "
+        "this request past its time between tokens limit of %.3f ms, and "
+        "waiting longer past its time to first token limit of %.3f ms",
+        (double)r->slo_tbt_us / 1e3, (double)r->slo_ttft_us / 1e3);
 }
 
 static void say_nothing(const struct service_request *,

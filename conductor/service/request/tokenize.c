@@ -294,7 +294,7 @@ bool tokenize_begin(struct service_request *request)
     t = e ? calloc(1, sizeof(*t)) : NULL;
     if (!t) {
         if (wanted)
-            note_failure(request, NULL, "no engine that is in time");
+            note_failure(request, NULL, "no engine that answers in time");
         return false;
     }
     request->forward->tokenizing = t;

@@ -301,7 +301,7 @@ void spans_failed(struct service_request *r, const char *why)
 
 void spans_again(struct service_request *r)
 {
-    spans_failed(r, "its instance is drained: it is scheduled again");
+    spans_failed(r, "its instance is drained: the request is scheduled again");
     r->spans.undecided_us = clock_now_us();
 }
 

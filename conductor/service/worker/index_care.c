@@ -67,8 +67,8 @@ static void ask(struct service *s, struct worker *w, uint32_t slot,
     w->ask.began = false;
     w->ask.until_us = now_us + s->config.worker_timeout_ms * 1000;
     s->metrics.inventories_asked++;
-    log_info("worker %s: asked for its inventory: %llu of its blocks are not "
-             "indexed, and there is room",
+    log_info("worker %s: its inventory is requested again: %llu of its blocks "
+             "are not in the index, which has room",
              w->hello.name,
              (unsigned long long)prefix_index_unindexed(s->index, slot));
     wire_buf_reset(&s->out);
@@ -143,7 +143,7 @@ int index_inventory_mark(struct service *service, struct worker *worker,
     prefix_index_told(service->index, slot, true);
     left = prefix_index_unindexed(service->index, slot);
     service->metrics.inventories_healed += left == 0;
-    log_info("worker %s: sent its inventory: %llu of its blocks are indexed, "
+    log_info("worker %s sent its inventory: %llu of its blocks are indexed, "
              "%llu are not",
              worker->hello.name,
              (unsigned long long)prefix_index_held(service->index, slot),

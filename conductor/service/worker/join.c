@@ -39,7 +39,7 @@ static int check_name(const struct service *s, const char *name,
                          "name: \"%s\" is registered already", name);
     if (fleet_has_name(&s->models->fleet, name))
         return error_say(text, MSG_TEXT_MAX, PROTO_E_DUPLICATE,
-                         "name: \"%s\" is an engine's", name);
+                         "name: \"%s\" is the name of an engine", name);
     return 0;
 }
 
@@ -59,7 +59,7 @@ static int check_hello(const struct service *s, const struct msg_hello *m,
     if ((m->role & PROTO_ROLE_DECODE) && !(m->capabilities & PROTO_CAP_PUSH))
         return error_say(
             text, MSG_TEXT_MAX, PROTO_E_INCOMPATIBLE,
-            "capabilities: a worker that decodes must take KV_BEGIN");
+            "capabilities: a worker that decodes must support KV_BEGIN");
     if (strcmp(m->model, s->config.model) != 0)
         return error_say(text, MSG_TEXT_MAX, PROTO_E_INCOMPATIBLE,
                          "model: \"%s\", but this conductor serves \"%.200s\"",
@@ -108,8 +108,8 @@ static int check_host(const struct service *s, const char *host,
             continue;
         return error_say(
             text, MSG_TEXT_MAX, PROTO_E_INCOMPATIBLE,
-            "other workers would look for this one at %.100s, and %s is "
-            "at %.100s: give the one on the conductor's machine that "
+            "other workers would connect to this worker at %.100s, and to %s "
+            "at %.100s: start the worker on the conductor's machine with that "
             "machine's address in --conductor and --listen",
             host, w->hello.name, w->host);
     }

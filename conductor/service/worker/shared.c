@@ -58,8 +58,8 @@ static void turn_to(struct service *s, struct worker *w, uint64_t id)
         return;
     if (s->native.shared_id != 0 &&
         votes(s, id, NULL) <= votes(s, s->native.shared_id, NULL)) {
-        log_warn("worker %s: its shared store is not the one of the other "
-                 "workers, and is ignored until most workers have it",
+        log_warn("worker %s: its shared store differs from the other workers', "
+                 "and is ignored until most workers have it",
                  w->hello.name);
         return;
     }
@@ -111,9 +111,8 @@ int shared_write_metrics(const struct service *s, struct evbuffer *out)
     return evbuffer_add_printf(
                out,
                "# HELP conductor_shared_store_blocks Blocks of the shared "
-               "store in the index.\n"
-               "# TYPE conductor_shared_store_blocks gauge\n"
-               "conductor_shared_store_blocks{model=\"%s\"} %llu\n",
+               "store in the index.\n# TYPE conductor_shared_store_blocks "
+               "gauge\nconductor_shared_store_blocks{model=\"%s\"} %llu\n",
                model,
                (unsigned long long)prefix_index_held(s->index,
                                                      service_store_slot(s))) < 0

@@ -21,12 +21,13 @@ static void log_begin(const struct pool_instance *in,
     const char *to = proto_role_name((uint8_t)a->to);
 
     if (r->command)
-        log_info("worker %s ends its work to switch from %s to %s: by command",
+        log_info("worker %s finishes its work, then switches from %s to %s: by "
+                 "command",
                  in->name, from, to);
     else
-        log_info("worker %s ends its work to switch from %s to %s: prefills "
-                 "need %.2f of %u workers and decodes %.2f of %u, within "
-                 "%.0f %%; %u to prefill would be best",
+        log_info("worker %s finishes its work, then switches from %s to %s: "
+                 "prefills need %.2f of %u workers and decodes %.2f of %u, "
+                 "within %.0f %%; best: %u prefill workers",
                  in->name, from, to, r->prefill_needed, r->prefills,
                  r->decode_needed, r->decodes, 100.0 * r->error,
                  r->best_prefills);

@@ -164,7 +164,7 @@ static int on_frame(void *arg, struct worker_link *link,
     if (in->health == HEALTH_SUSPECT) {
         (void)pool_set_health(s->pool, w->id, HEALTH_READY);
         service_freed(s);
-        log_info("worker %s answers again", in->name);
+        log_info("worker %s responds again", in->name);
     }
     switch (h->type) {
     case FRAME_STATUS:

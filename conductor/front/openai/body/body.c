@@ -63,11 +63,11 @@ static int end_member(struct reader *r, bool cut)
         }
     }
     if (out->n_cuts == FORWARD_CUTS)
-        return json_walk_fail(&r->walk,
-                              "members that are taken out, as "
-                              "kv_transfer_params or cache_salt, stand in more "
-                              "than %d places",
-                              FORWARD_CUTS);
+        return json_walk_fail(
+            &r->walk,
+            "members that the conductor removes, such as kv_transfer_params or "
+            "cache_salt, occur more than %d times",
+            FORWARD_CUTS);
     out->cuts[out->n_cuts++] =
         (struct forward_slice){from, (size_t)(to - from)};
     return 0;

@@ -135,7 +135,7 @@ const char *upstream_late(const struct exchange *x)
     if (x->open)
         return "it does not answer";
     if (x->lookup)
-        return "its host is not looked up in time";
+        return "its host was not looked up in time";
     if (!x->stream && !is_connected(x))
         return "no connection in time";
     return x->upstream->tls ? "TLS: no handshake in time; does it speak https?"
