@@ -16,8 +16,8 @@
 static const struct option_usage usage = {
     .name = "conductor-worker",
     .synopsis = "--conductor HOST:PORT[,...] [OPTIONS]",
-    .text = "One engine process: computes, keeps, fetches and sends KV blocks "
-            "as a conductor\nsays.",
+    .text = "Runs one engine: computes, keeps, fetches and sends KV blocks as "
+            "a conductor orders.",
     .examples = "  conductor-worker --conductor 127.0.0.1:8081 --role prefill "
                 "--name p1\n"
                 "  conductor-worker --conductor 127.0.0.1:8081 --role decode "
@@ -107,20 +107,20 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
     const char *conductors = NULL;
     const struct option_spec specs[] = {
         {"conductor", OPTION_TEXT, &conductors, "HOST:PORT[,...]", 0, 0,
-         "the conductor's worker_listen, not its port for clients; of several "
-         "conductors name all, or one, which tells the others"},
+         "address in the conductor's worker_listen, not its port for clients; "
+         "with several conductors name all, or one that names the others"},
         {"listen", OPTION_ADDRESS, &o->listen, "HOST:PORT", 0, 0,
          "address for other workers; port 0 = any free port"},
         {"secret-file", OPTION_TEXT, &o->secret_file, "FILE", 0, 0,
-         "file with the secret that conductor and workers prove to know; "
-         "required beyond 127.0.0.1"},
+         "file with the secret shared with the conductor (its secret_file); "
+         "required if other machines can connect"},
         {"tls-ca", OPTION_TEXT, &o->tls_ca, "FILE", 0, 0,
-         "PEM with the authorities trusted for the conductor's certificate; "
-         "the worker then connects with TLS, and the conductor's "
+         "PEM with the certificate authorities trusted for the conductor; the "
+         "worker then connects with TLS, and the conductor's "
          "worker_tls_certificate must name the host of --conductor"},
         {"name", OPTION_STRING, o->name, "NAME", 0, 0,
-         "unique among workers (default worker-PID)", .size = sizeof(o->name),
-         .check = check_name},
+         "name, unique among workers (default worker-PID)",
+         .size = sizeof(o->name), .check = check_name},
         {"role", OPTION_CHOICE, &o->role, "ROLE", PROTO_ROLE_PREFILL, 0,
          "prefill, decode or both", .choice = role_name},
         {"engine", OPTION_TEXT, &o->engine, "ENGINE", 0, 0,
@@ -128,102 +128,102 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "cuda: a transformer on the first visible card",
          .choice = engine_name},
         {"model", OPTION_TEXT, &o->model, "NAME", 0, 0,
-         "shape of the model: tiny, llama3-8b, llama3-70b, longalpaca-7b or "
+         "model shape: tiny, llama3-8b, llama3-70b, longalpaca-7b or "
          "longalpaca-13b",
          .choice = model_name},
         {"layers", OPTION_U32, &o->layers, "N", 1, 1024,
-         "only the first N layers (default all)"},
+         "use only the first N layers (default all)"},
         {"seed", OPTION_COUNT, &o->seed, "N", 0, (double)UINT64_MAX,
          "seed of the weights"},
         {"cost-model", OPTION_TEXT, &o->cost_model, "FILE", 0, 0,
-         "cost model from conductor-fit; needed by timed"},
+         "cost model from conductor-fit; required by timed"},
         {"engine-speed", OPTION_NUMBER, &o->engine_speed, "X", 0.01, 100,
-         "timed: X times as fast as the cost model says (default 1)"},
+         "timed: speed relative to the cost model (default 1)"},
         {"prefill-error-sigma", OPTION_NUMBER, &o->prefill_error_sigma, "X", 0,
          2,
-         "timed: multiply the time of each prefill by a lognormal factor of "
-         "this sigma, drawn from --seed and its request, as in cluster files "
-         "(default 0)"},
+         "timed: sigma of a lognormal factor on each prefill's time, drawn "
+         "from --seed and the request, as in cluster files (default 0)"},
         {"decode-error-sigma", OPTION_NUMBER, &o->decode_error_sigma, "X", 0, 2,
-         "timed: the same for decode steps (default 0)"},
+         "timed: sigma of such a factor on each decode step's time (default "
+         "0)"},
         {"kv-mib", OPTION_U32, &o->kv_mib, "N", 1, 1 << 24,
          "memory for KV blocks in MiB (default 512)"},
         {"kv-blocks", OPTION_U32, &o->kv_blocks, "N", 1, 1 << 30,
-         "memory for KV blocks, in blocks; not together with --kv-mib"},
+         "memory for KV blocks, as a number of blocks; not with --kv-mib"},
         {"device-kv-mib", OPTION_U32, &o->device_kv_mib, "N", 1, 1 << 24,
-         "part of that memory on the card of engine cuda, in MiB (default all "
+         "cuda: part of that memory that is on the card, in MiB (default all "
          "that is free there)"},
         {"disk-path", OPTION_TEXT, &o->disk_path, "FILE", 0, 0,
-         "also keep KV blocks in this file, which is created if missing; they "
-         "are found again after a restart"},
+         "also keep KV blocks in this file, created if missing; a restarted "
+         "worker finds them again"},
         {"disk-mib", OPTION_U32, &o->disk_mib, "N", 1, 1 << 28,
          "size of --disk-path in MiB, allocated at once"},
         {"shared-store", OPTION_TEXT, &o->shared_store, "URL", 0, 0,
          "also keep KV blocks in a Redis or Valkey that all workers of the "
          "model read: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]"},
         {"shared-store-mib", OPTION_U32, &o->shared_store_mib, "N", 1, 1 << 28,
-         "most MiB that all workers together keep in --shared-store; the same "
-         "value for all of them"},
+         "limit of --shared-store over all workers, in MiB; give all workers "
+         "the same"},
         {"shared-store-put", OPTION_CHOICE, &o->shared_store_put, "BLOCKS", 0,
          0,
-         "all: put each block there as soon as it is held; evicted: put those "
-         "that fill memory from a quarter on, before they are evicted (default "
-         "evicted)",
+         "when blocks are put into --shared-store: all: as soon as they are "
+         "held; evicted: before they can be evicted, so that at most a quarter "
+         "of memory is not in the store (default evicted)",
          .choice = puts_name},
         {"shared-store-ttl", OPTION_U32, &o->shared_store_ttl, "SECONDS", 1,
-         31536000, "time after which an unused block leaves --shared-store"},
+         31536000,
+         "seconds after which an unused block is removed from --shared-store"},
         {"shared-store-timeout-ms", OPTION_U32, &o->shared_store_timeout_ms,
          "N", 10, 60000,
-         "time without progress after which --shared-store counts as away; its "
+         "--shared-store counts as down after this time without progress; its "
          "blocks are then computed"},
         {"shared-store-password-file", OPTION_TEXT,
          &o->shared_store_password_file, "FILE", 0, 0,
-         "file with the password of --shared-store; a password in the URL can "
-         "be read by others on the machine"},
+         "file with the password of --shared-store; other users of the machine "
+         "can read a password in the URL"},
         {"shared-store-ca", OPTION_TEXT, &o->shared_store_ca, "FILE", 0, 0,
-         "PEM with the authorities trusted for a rediss:// (TLS, needs hiredis "
-         "1.0 or later); default: those that the machine trusts"},
+         "PEM with the certificate authorities trusted for a rediss:// store "
+         "(TLS, needs hiredis 1.0 or later; default: the machine's)"},
         {"block-tokens", OPTION_U32, &o->block_tokens, "N",
          ENGINE_MIN_BLOCK_TOKENS, ENGINE_MAX_BLOCK_TOKENS,
          "tokens per block, a multiple of 16", .step = ENGINE_MIN_BLOCK_TOKENS},
         {"step-tokens", OPTION_U32, &o->step_tokens, "N", 1,
-         ENGINE_MAX_STEP_TOKENS, "most tokens of one step"},
+         ENGINE_MAX_STEP_TOKENS, "most tokens in one step of the engine"},
         {"max-batch", OPTION_U32, &o->max_batch, "N", 1, 4096,
          "most requests that decode at once"},
         {"max-prefills", OPTION_U32, &o->max_prefills, "N", 1, 64,
-         "most prefills that run at once; more than 1 fills the steps of an "
-         "engine that is faster in bulk"},
+         "most prefills that run at once; more than 1 helps if the engine "
+         "computes large steps more efficiently"},
         {"max-queue", OPTION_U32, &o->max_queue, "N", 1, QUEUE_MAX,
-         "most requests that may wait"},
+         "most prefills that may wait"},
         {"fetch-timeout-ms", OPTION_U32, &o->fetch_timeout_ms, "N", 1, 3600000,
-         "compute blocks that a peer does not send within this time"},
+         "compute a block itself if a peer does not send it within this time"},
         {"push-timeout-ms", OPTION_U32, &o->push_timeout_ms, "N", 1, 3600000,
-         "give up on a decode worker that does not take KV within this time"},
+         "give up on a decode worker that takes no KV for this time"},
         {"drain-ms", OPTION_U32, &o->drain_ms, "N", 0, 86400000,
-         "how long a worker that is told to end (SIGTERM) may go on with its "
-         "requests"},
+         "time that requests get to finish after SIGTERM"},
         {"transports", OPTION_TEXT, &o->transports, "LIST", 0, 0,
-         "how KV moves between workers, best first among those that both have: "
-         "shm (workers of one machine), rdma (network cards), tcp (always "
-         "available, used last) (default shm,tcp)"},
+         "transports for KV between workers, in order of preference: shm (same "
+         "machine), rdma (network cards), tcp (always available, used last); "
+         "two workers use the first that both have (default shm,tcp)"},
         {"streams", OPTION_U32, &o->streams, "N", 1, TRANSFER_STREAMS_MAX,
          "tcp: data connections to each worker (default 2)"},
         {"rdma-devices", OPTION_TEXT, &o->rdma_devices, "LIST", 0, 0,
-         "rdma: names of the cards to use, as in /sys/class/infiniband "
-         "(default "
-         "all)"},
+         "rdma: network cards to use, by their names in /sys/class/infiniband "
+         "(default all)"},
         {"rdma-slice-kib", OPTION_U32, &o->rdma_slice_kib, "N", 4, 1048576,
-         "rdma: size of the pieces that a card is given, in KiB, of whole "
-         "pages (default 16)",
+         "rdma: size of the slices of a transfer, in KiB, a multiple of the "
+         "page size (default 16)",
          .step = 4},
         {"load-mode", OPTION_CHOICE, &o->load_mode, "MODE", 0, 0,
-         "auto: as the conductor plans; or for all requests compute, load, "
-         "both or layerwise",
+         "how requests get cached blocks: auto: as the conductor plans; or for "
+         "every request compute, load, both or layerwise",
          .choice = load_mode_name},
         {"load-gbps", OPTION_NUMBER, &o->load_gbps, "X", 1e-6, 1e6,
-         "throttle loads to X Gbit/s in all, for experiments"},
+         "limit loads to X Gbit/s in total, for experiments"},
         {"profile", OPTION_TEXT, &o->profile, "FILE.csv", 0, 0,
-         "time the engine over a grid, and exit"},
+         "measure the engine's times into FILE.csv, for conductor-fit, and "
+         "exit"},
         {"log-level", OPTION_CHOICE, &o->log_level, "LEVEL", 0, 0,
          "error, warn, info or debug", .choice = log_level_name},
         {"log-format", OPTION_CHOICE, &o->log_format, "FORMAT", 0, 0,

@@ -308,7 +308,7 @@ class Loading(DiskCase):
                 file.write(b'wrong')
         w = self.disk_worker()
         self.assertEqual(self.ask(w, 2, prompt(1))['disk'], 0)
-        self.assertIn('do not fit their checksum', self.log('w'))
+        self.assertIn('do not match their checksum', self.log('w'))
         # Each time the last damaged one is found, dropped and written anew.
         found = []
         for rid in range(3, 20):

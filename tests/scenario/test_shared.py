@@ -288,7 +288,7 @@ class Damage(SharedCase):
             server.command('HSET', names[0], 'h', bytes(LONG))
         w, done = self.damaged(grow)
         self.assertEqual(done['shared'], 0)
-        self.assertIn('more than the', self.log('finder'))
+        self.assertIn('is longer than the', self.log('finder'))
         with open(f'/proc/{w.process.pid}/status',
                   encoding='ascii') as f:
             most, = [int(line.split()[1]) for line in f
@@ -331,8 +331,8 @@ class Faults(SharedCase):
         after = w.shared(lambda s: s['id'] != 0, 60)
         self.assertNotEqual(after['id'], before)
         log = self.log('w')
-        self.assertIn('is away', log)
-        self.assertIn('is back', log)
+        self.assertIn('is down', log)
+        self.assertIn('is up again', log)
         self.idle(w)
 
     def test_killed_while_it_loads(self):
@@ -403,7 +403,7 @@ class Faults(SharedCase):
             right[i], _ = self.answers(w, i, prompt(i))
         w.shared(lambda s: s['failed'] > 0)
         self.assertIn('takes no blocks: OOM', self.log('w'))
-        self.assertNotIn('is away', self.log('w'))
+        self.assertNotIn('is down', self.log('w'))
         self.idle(w)
         v = self.sharing(server, 'v', put='evicted')
         for i in range(1, 11):
@@ -610,7 +610,7 @@ class Clusters(Case):
         other = RedisServer(self, 'other')
         self.cluster_.start_worker('w1', 'both', shared_store=other.url(),
                                    shared_store_mib=64)
-        wait_until('it is seen', lambda: 'is not the one of the other'
+        wait_until('it is seen', lambda: 'differs from the other'
                    in self.cluster_.conductor.log())
         self.assertEqual(self.gauge('shared_store_up', 'w0'), 1)
         self.assertEqual(self.gauge('shared_store_up', 'w1'), 0)

@@ -50,7 +50,7 @@ static const char *why_not(int rc)
     case -ENOENT:
         return "it is not there any more";
     case -ENODATA:
-        return "the file ends in front of it";
+        return "the file ends before it";
     default:
         return strerror(-rc);
     }

@@ -17,8 +17,8 @@ static int give_up(struct load_run *run)
     struct load *load = run->load;
     struct loader_piece *p;
 
-    log_warn("request %llu: %s takes too long", (unsigned long long)load->r->id,
-             run->source->name);
+    log_warn("request %llu: loading from %s takes too long",
+             (unsigned long long)load->r->id, run->source->name);
     run->source->silent |=
         load_run_silent_us(run) <= run->load->loader->config.now_us();
     run->open = true;
@@ -51,7 +51,7 @@ bool load_give_up(struct loader *l, struct load *load)
         } else if (give_up(run) < 0) {
             l->ops->failed(
                 l->arg, load->r,
-                "reads hang, and there is no room to compute their blocks");
+                "reads hang, and there is no free KV block to compute instead");
             return true;
         }
     }

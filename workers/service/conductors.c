@@ -190,8 +190,8 @@ void worker_conductors_tick(struct worker *w, int64_t now_us)
 
     if (lead_look(&w->lead, lead_token(w), now_us)) {
         if (w->lead.token == 0)
-            log_info("no conductor leads any more: the orders of all "
-                     "conductors are followed");
+            log_info("no conductor leads any more: orders of all conductors "
+                     "are followed");
         else
             log_info("the conductor that led is gone: orders with the lower "
                      "token %llu are followed",

@@ -293,7 +293,7 @@ int worker_on_drop(struct worker *w, const uint8_t *payload, size_t len)
     if (msg_drop_unpack(payload, len, &m))
         return -EBADMSG;
     uint32_t gone = kv_store_let_go(w->store, m.key, m.n);
-    log_debug("%u of %u cold blocks leave", gone, m.n);
+    log_debug("%u of %u cold blocks are dropped", gone, m.n);
     worker_poke(w);
     return 0;
 }

@@ -81,8 +81,8 @@ void worker_leave_look(struct worker *w)
     if (!w->leave.until_us)
         return;
     if (now_us >= w->leave.until_us && w->requests.n > 0)
-        log_warn("worker %s: leaves with %u requests, after the %u ms of "
-                 "--drain-ms",
+        log_warn("worker %s: leaves with %u unfinished requests, after the %u "
+                 "ms of --drain-ms",
                  w->options->name, w->requests.n, w->options->drain_ms);
     if (now_us >= w->leave.until_us || !worker_has_conductor(w) ||
         (w->requests.n == 0 && all_know(w, now_us)))

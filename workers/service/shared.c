@@ -144,7 +144,7 @@ static int open_tier(struct worker_shared *s, char *err, size_t err_bytes)
         ((uint64_t)w->options->shared_store_mib << 20) / stored_bytes(&c.shape);
     if (c.max_blocks == 0)
         return error_say(err, err_bytes, -EINVAL,
-                         "--shared-store-mib %u: a block takes %.1f MiB there",
+                         "--shared-store-mib %u: one block takes %.1f MiB",
                          w->options->shared_store_mib,
                          (double)stored_bytes(&c.shape) / 1048576.0);
     s->tier = shared_tier_new(&c, &tier_ops, s);

@@ -82,8 +82,8 @@ void worker_go_on(struct worker *w)
  * others. */
 static void on_engine_lost(struct worker *w)
 {
-    log_error("the engine is lost: %s; this worker leaves, start it again when "
-              "the card is well",
+    log_error("the engine is lost: %s; this worker leaves: start it again when "
+              "the card works",
               engine_error(w->engine));
     w->exit_status = 1;
     event_base_loopbreak(w->base);

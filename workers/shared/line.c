@@ -78,7 +78,7 @@ static void fail(struct shared_line *l)
     char why[WHY_MAX];
 
     if (c->err == REDIS_ERR_IO && errno == EAGAIN)
-        snprintf(why, sizeof(why), "nothing came for %lld ms",
+        snprintf(why, sizeof(why), "no answer for %lld ms",
                  (long long)l->timeout.tv_sec * 1000 +
                      l->timeout.tv_usec / 1000);
     else
@@ -177,7 +177,8 @@ static bool read_some(struct shared_line *l, size_t *bytes)
     if (*bytes <= l->most_bytes)
         return true;
     snprintf(why, sizeof(why),
-             "an answer has more than the %zu bytes that one of ours may have",
+             "an answer is longer than the %zu bytes that a request of ours "
+             "can cause",
              l->most_bytes);
     shared_line_close(l, why);
     return false;

@@ -98,7 +98,7 @@ static void run(struct errand *e)
     struct shared_job *j = job_of(e);
     struct shared_store *s = &j->tier->ways[j->way].store;
 
-    snprintf(s->why, sizeof(s->why), "one of its answers has the wrong form");
+    snprintf(s->why, sizeof(s->why), "one of its answers is malformed");
     if (!j->checks && !shared_line_is_open(s->line))
         return;
     j->rc = j->run(j, s);
@@ -120,7 +120,7 @@ static void lost(struct shared_tier *t, struct way *w, const char *why)
         w->pause_us * 2 < PAUSE_MAX_US ? w->pause_us * 2 : PAUSE_MAX_US;
     if (!was_up && t->away_us > 0)
         return;
-    log_warn("shared store %s is away: %s; its blocks are computed instead",
+    log_warn("shared store %s is down: %s; its blocks are computed instead",
              t->config.shown, why);
     t->away_us = now_us;
     t->stats.away += was_up;
@@ -174,7 +174,8 @@ static void came_up(struct shared_tier *t)
     double s = (double)(clock_now_us() - t->away_us) / 1e6;
 
     if (t->away_us > 0)
-        log_info("shared store %s is back, after %.1f s", t->config.shown, s);
+        log_info("shared store %s is up again, after %.1f s", t->config.shown,
+                 s);
     else
         log_info("shared store %s: at most %llu blocks of %.0f KiB",
                  t->config.shown, (unsigned long long)t->config.max_blocks,
@@ -239,7 +240,7 @@ static void list_done(struct shared_job *j)
     if (j->rc == 0)
         shared_tier_stored(t, l->blocks, l->n);
     else if (j->rc != -ENOTCONN)
-        log_warn("shared store %s: what it has cannot be listed: %s",
+        log_warn("shared store %s: its blocks cannot be listed: %s",
                  t->config.shown, j->why);
     if (l->again) {
         shared_tier_list(t);

@@ -93,7 +93,7 @@ void fetch_ready(void *peer)
         if (route_stands(p->route))
             move_pump(f);
         else
-            fetch_fail(f, "no transport to it stands");
+            fetch_fail(f, "no transport to it is connected");
     }
 }
 
@@ -200,8 +200,8 @@ int fetch_on_chain(struct peer *p, uint64_t id, const uint8_t *payload,
     p->progress_us = now_us;
     uint32_t n = f->learner ? learn(f, &m, bt) : verified_blocks(f, &m, bt);
     if (n < m.n_tokens / bt)
-        log_warn("request %llu: %s:%u has other tokens than this prompt under "
-                 "the key of block %u",
+        log_warn("request %llu: at %s:%u, block %u has the key of this "
+                 "prompt's block but other tokens",
                  (unsigned long long)id, p->host, p->port, n);
     loader_opened(f->run, n);
     return 0;

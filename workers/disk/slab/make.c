@@ -144,7 +144,8 @@ static int drop_tail(struct disk_opening *o)
     if (damaged < 0 || t.rc < 0) {
         int rc = t.rc < 0 ? t.rc : (int)damaged;
 
-        return disk_slab_error(o, rc, ": what it has lost cannot be dropped");
+        return disk_slab_error(o, rc,
+                               ": the blocks that it lost cannot be dropped");
     }
     log_warn("%s: truncated to %llu of %llu bytes: %s%u blocks lost",
              o->config->path, (unsigned long long)o->size_bytes,

@@ -45,7 +45,7 @@ static void verify(struct disk_tier *t, const struct disk_piece *p)
     for (uint32_t i = 0; i < p->n_layers && r->error == 0; i++)
         if (disk_layer_sum(t, r->block, p->layer + i) !=
             meta->sums[p->layer + i])
-            fail_read(t, r, -EBADMSG, "its data do not fit their checksum");
+            fail_read(t, r, -EBADMSG, "its data do not match their checksum");
 }
 
 void disk_reads_piece_over(struct disk_tier *t, struct disk_piece *p)
@@ -56,7 +56,7 @@ void disk_reads_piece_over(struct disk_tier *t, struct disk_piece *p)
     t->stats.read_bytes += p->op.moved_bytes;
     if (p->op.error)
         fail_read(t, r, p->op.error,
-                  p->op.error == -ENODATA ? "the file ends in front of it"
+                  p->op.error == -ENODATA ? "the file ends before it"
                                           : strerror(-p->op.error));
     else
         verify(t, p);

@@ -148,8 +148,8 @@ static int restore(struct restoring *r)
                  "empty",
                  t->path, (long long)damaged);
     if (found > 0)
-        log_info("%s: %u blocks found again; %u more are left over or without "
-                 "their parent",
+        log_info("%s: %u blocks found again; %u outdated or parentless blocks "
+                 "are dropped",
                  t->path, held, found - held);
     return 0;
 }

@@ -183,7 +183,7 @@ static struct engine *cpu_create(const struct engine_config *config,
     if (cpu_check_invariance(e) != 0) {
         snprintf(err, err_bytes,
                  "cpu: the matrix product (%s) gives a token other results in "
-                 "other columns of a batch: KV could not be reused; set "
+                 "other columns of a batch, so its KV cannot be reused; set "
                  "OPENBLAS_CORETYPE to another core",
                  cpu_multiply_name());
         goto fail;

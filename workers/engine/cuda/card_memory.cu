@@ -139,12 +139,13 @@ int card_check_fits(const struct cuda_card *c,
     if (n < 0 || (size_t)n >= err_bytes)
         return -ENOMEM;
     if (fit > 0 && fit < c->layers)
-        snprintf(err + n, err_bytes - (size_t)n,
-                 "take --layers %u, a smaller model, or end what else uses it",
-                 fit);
+        snprintf(
+            err + n, err_bytes - (size_t)n,
+            "take --layers %u, a smaller model, or end the card's other users",
+            fit);
     else
         snprintf(err + n, err_bytes - (size_t)n,
-                 "take a smaller model or step, or end what else uses it");
+                 "take a smaller model or step, or end the card's other users");
     return -ENOMEM;
 }
 

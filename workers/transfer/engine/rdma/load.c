@@ -47,7 +47,7 @@ int rdma_transport_load(const struct rdma_config *config,
     if (!module || module->version != RDMA_MODULE_VERSION) {
         dlclose(loaded);
         return error_say(err, err_bytes, -ENOTSUP,
-                         MODULE " is not of this version");
+                         MODULE " has another version");
     }
     /* Never unloaded: its code runs until the program ends. */
     return module->make(config, out, err, err_bytes);
