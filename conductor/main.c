@@ -35,15 +35,11 @@ static const struct option_usage usage = {
     .topic = POLICY_OPTION_TOPIC,
     .explain = explain_policies,
     .footnote =
-        "\n"
-        "Signals: SIGTERM and SIGINT stop taking requests, let running ones "
-        "finish\n"
-        "for at most drain_limit_ms, and exit; a second signal exits at once. "
-        "SIGHUP reads\n"
-        "the configuration again and logs the options that need a restart.\n"
-        "\n"
-        "Exit status: 0 done, 1 could not run, 2 bad options or "
-        "configuration.\n",
+        "\nSignals: SIGTERM and SIGINT stop taking requests, let running ones "
+        "finish\nfor at most drain_limit_ms, and exit; a second signal exits "
+        "at once. SIGHUP reads\nthe configuration again and logs the options "
+        "that need a restart.\n\nExit status: 0 done, 1 could not run, 2 bad "
+        "options or configuration.\n",
 };
 
 struct command_line {

@@ -93,7 +93,7 @@ class Ctl(Case):
         port = cluster.ports['admin']
         self.bad(port, ('instances',), 1, '401', '--key-file FILE')
         self.bad(port, ('--key-file', other, 'drain', 'p0'), 1, '401',
-                 'another key')
+                 'is wrong')
         self.bad(port, ('--key-file', 'none', 'drain', 'p0'), 2, 'none')
         self.assertEqual(self.ctl(port, '-k', path, 'drain', 'p0')[:2],
                          (0, 'p0: draining\n'))

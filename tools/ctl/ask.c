@@ -49,8 +49,8 @@ static int refused(const struct ctl *ctl, const char *path,
              message ? message : "no reason is given",
              !key ? ""
              : *ctl->server.authorization
-                 ? " (--key-file has another key)"
-                 : " (--key-file FILE shows it a key)");
+                 ? " (the key in --key-file is wrong)"
+                 : " (--key-file FILE sends the key in it)");
     json_decref(json);
     return fail(ctl, path, text, to);
 }

@@ -14,40 +14,30 @@ static const struct option_usage usage = {
     .name = CTL_NAME,
     .synopsis = "[OPTIONS] COMMAND",
     .text =
-        "Asks a running conductor how it is, and changes it.\n"
-        "\n"
-        "  status             whether it is ready, its models, instances and "
-        "requests\n"
-        "  instances          a line for each: state, work, KV, how far "
-        "predictions are off\n"
-        "  drain NAME         gives an instance no more requests; it ends "
-        "those that it has,\n"
-        "                     or gives them up --limit seconds later\n"
-        "  undrain NAME       lets it have requests again\n"
-        "  role NAME ROLE     has a native worker prefill or decode, once it "
-        "has ended its work\n"
-        "  replicas N PROMPT  has N native workers hold the blocks of a prompt "
-        "that one has\n"
-        "  explain ID         why a request went where it went, with all "
-        "candidates\n"
-        "  reload             has it read its configuration again, and says "
-        "what was taken\n"
-        "  top                a live view: pools, instances, hits, TTFT; q "
-        "ends it\n"
-        "  metrics [TEXT]     its metrics, those with TEXT in their line",
+        "Shows the state of a running conductor, and changes it.\n\n  status   "
+        "          readiness, models, instances and requests\n  instances      "
+        "    a line each: state, work, KV, prediction error\n  drain NAME      "
+        "   stops requests to an instance; running ones\n                     "
+        "finish, or are given up after --limit seconds\n  undrain NAME       "
+        "sends the instance requests again\n  role NAME ROLE     makes a "
+        "worker prefill or decode, once idle\n  replicas N PROMPT  makes N "
+        "native workers hold a prompt's blocks\n  explain ID         why a "
+        "request went to its instance\n  reload             reads the "
+        "configuration again, lists changes\n  top                live: pools, "
+        "instances, hits, TTFT; q quits\n  metrics [TEXT]     metrics, or "
+        "those with TEXT in their line",
     .examples =
         "  conductorctl status\n"
         "  conductorctl --address 10.0.0.1:8082 --key-file admin.key drain p3\n"
         "  conductorctl explain 7f1c8a54d2e90b63-12\n"
         "  conductorctl metrics rejections\n",
     .footnote =
-        "\nWhich conductor is asked: --address; else the variable "
-        "CONDUCTOR_ADDRESS of the\nenvironment; else admin_listen, or listen "
-        "without that, of " CTL_CONFIG
-        "\n(root and the group conductor may read the one of the package); "
-        "else " CTL_ADDRESS ".\n"
-        "\nExit status: 0 done; 1 the conductor refused, did not answer, or, "
-        "for status, is\nnot ready, or, for metrics, none has TEXT; 2 wrong "
+        "\nThe conductor's address is --address; else the environment "
+        "variable\nCONDUCTOR_ADDRESS; else admin_listen, or listen if that is "
+        "empty, of " CTL_CONFIG "\n(root and the group conductor may read the "
+                                "package's); else " CTL_ADDRESS
+        ".\n\nExit status: 0 done; 1 the conductor refused, did not answer or "
+        "(status) is not\nready, or (metrics) no line has TEXT; 2 wrong "
         "usage.\n",
 };
 
@@ -199,8 +189,8 @@ static int replicas(struct ctl *ctl, const struct option_list *words)
            ctl_show(json, "holders", b, sizeof b));
     there += show_orders(json_object_get(json, "orders"));
     if (there < wanted)
-        printf("not %" JSON_INTEGER_FORMAT ": no other worker that prefills "
-               "can take a copy now\n",
+        printf("not %" JSON_INTEGER_FORMAT
+               ": no other prefill worker can take a copy now\n",
                wanted);
     json_decref(json);
     return 0;
@@ -255,10 +245,9 @@ static int show_metrics(struct ctl *ctl, const struct option_list *words)
         }
     free(text);
     if (!found)
-        (void)options_complain(CTL_NAME,
-                               "metrics: \"%s\": in no line; without a text "
-                               "all are shown",
-                               part ? part : "");
+        (void)options_complain(
+            CTL_NAME, "metrics: \"%s\": in no line; without TEXT all are shown",
+            part ? part : "");
     return found ? 0 : 1;
 }
 
@@ -343,21 +332,21 @@ int main(int argc, char **argv)
     char why[600];
     const struct option_spec specs[] = {
         {"address", OPTION_TEXT, &address, "HOST:PORT", 0, 0,
-         "where the conductor listens for operators; https://HOST:PORT with "
-         "admin_tls (default: see below)",
+         "the conductor's address for operators (admin_listen, or listen); "
+         "https://HOST:PORT with admin_tls (default: see below)",
          .letter = 'a'},
         {"ca-file", OPTION_TEXT, &ca_file, "FILE", 0, 0,
-         "https: file with the certificate authorities to trust (default: "
-         "those of the machine)"},
+         "https: PEM with the certificate authorities to trust (default: the "
+         "machine's)"},
         {"key-file", OPTION_TEXT, &key_file, "FILE", 0, 0,
          "file with the key of the conductor's admin_key_file", .letter = 'k'},
         {"limit", OPTION_NUMBER, &ctl.limit_s, "S", 0.001, 86400,
-         "drain: seconds that the requests of the instance may still take "
-         "(default no limit)"},
+         "drain: seconds that running requests get to finish (default no "
+         "limit)"},
         {"once", OPTION_FLAG, &ctl.once, NULL, 0, 0,
          "top: print one frame and exit"},
         {"timeout", OPTION_NUMBER, &timeout_s, "S", 0.1, 3600,
-         "seconds to wait for an answer"},
+         "time limit for an answer, in seconds"},
         {"", OPTION_LIST, &words, NULL, 0, 0, NULL},
     };
     int status;

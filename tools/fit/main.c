@@ -14,18 +14,14 @@
 static const struct option_usage usage = {
     .name = "conductor-fit",
     .synopsis = "--out MODEL.json [--plot FILE.svg] PROFILE.csv...",
-    .text =
-        "Fits a cost model to measurements, for the conductor to predict "
-        "prefill\nand decode times with:\n"
-        "\n"
-        "  prefill_us(u, p) = c0 + c1 u + c2 u^2 + c3 u p\n"
-        "  decode_step_us(b, k) = d0 + d1 b + d2 k\n"
-        "\n"
-        "u: uncached tokens, p: cached tokens, b: batch, k: KV tokens in it.\n"
-        "The relative error is what is minimised. Repeats of a point count "
-        "as\none, their median. Terms that would let a cost fall below 0, or "
-        "fall\nwhere the work rises, are left out. Profiles fitted together "
-        "must be of\none engine, model, machine and block size.",
+    .text = "Fits a cost model to measurements, for the conductor to predict "
+            "prefill\nand decode times with:\n\n  prefill_us(u, p) = c0 + c1 u "
+            "+ c2 u^2 + c3 u p\n  decode_step_us(b, k) = d0 + d1 b + d2 "
+            "k\n\nu: uncached tokens, p: cached tokens, b: batch, k: KV tokens "
+            "in it.\nThe fit minimises the relative error, over the median of "
+            "each point's\nrepeats. It leaves out terms with which a cost "
+            "would fall below 0, or fall\nas work rises. Profiles fitted "
+            "together must be of one engine, model,\nmachine and block size.",
     .examples = "  conductor-worker --profile tiny.csv\n"
                 "  conductor-fit --out tiny.json tiny.csv\n"
                 "  conductor-fit --out tiny.json --plot tiny.svg monday.csv "
@@ -49,9 +45,9 @@ static int parse_options(int argc, char **argv, struct options *o, int *status)
 {
     const struct option_spec specs[] = {
         {"out", OPTION_TEXT, &o->out, "FILE", 0, 0,
-         "write the model here (needed)", .letter = 'o'},
+         "write the model to this file (required)", .letter = 'o'},
         {"plot", OPTION_TEXT, &o->plot, "FILE", 0, 0,
-         "draw predicted against measured as an SVG", .letter = 'p'},
+         "draw predicted over measured times as SVG", .letter = 'p'},
         {"", OPTION_LIST, &o->profiles, NULL, 0, 0, NULL},
     };
 

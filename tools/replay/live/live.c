@@ -15,16 +15,15 @@
 static const struct option_usage usage = {
     .name = "live",
     .synopsis = "--trace FILE [OPTIONS]",
-    .text = "Sends the requests of a trace to a running conductor (or any "
-            "server of the OpenAI\ncompletions API that takes token ids) when "
-            "the trace says so, waiting for no answer,\nand reports what came "
-            "back. TTFT counts from when a request should have been sent.\n"
-            "A request of tenant N in the trace has the key tenant-N "
-            "(Authorization: Bearer).\n"
-            "Ends with 1 if a request failed; a 429 is a rejection, not a "
-            "failure.\n--length-scale 16 makes the trace's blocks of 512 "
-            "tokens blocks of 32: the server should\nhave the same "
-            "block_tokens, else hits are lost.",
+    .text =
+        "Sends the requests of a trace to a running conductor (or any server "
+        "of the OpenAI\ncompletions API that takes token ids) at the trace's "
+        "times, without waiting for\nanswers, and reports the results. TTFT "
+        "counts from the time in the trace.\nA request of tenant N in the "
+        "trace has the key tenant-N (Authorization: Bearer).\nEnds with 1 if a "
+        "request failed; a 429 is a rejection, not a failure.\n--length-scale "
+        "16 turns the trace's blocks of 512 tokens into blocks of 32: set "
+        "the\nserver's block_tokens to the same, else hits are lost.",
     .examples =
         "  conductor-replay live --trace traces/sample.jsonl "
         "--length-scale 16\n"
@@ -48,22 +47,22 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"trace", OPTION_TEXT, &s->source.path, "FILE", 0, 0,
          "JSON lines, plain or gzip", .required = true},
         {"speed", OPTION_NUMBER, &s->speed, "X", 1e-3, 1e6,
-         "2 sends twice as fast as the trace (default 1)"},
+         "speed relative to the trace: 2 sends twice as fast (default 1)"},
         REPLAY_SCALE_SPECS(s->source),
         {"requests", OPTION_COUNT, &s->source.requests, "N", 1, 1e12,
          "send at most N requests (default all)"},
         {"from", OPTION_COUNT, &s->source.from, "K", 0, 1e12,
          "skip the first K requests (default 0)"},
         {"slo-ttft", OPTION_NUMBER, &s->promised_s, "S", 0, 1e6,
-         "seconds to the first token that count as in time, and that a server "
-         "which accepts is taken to promise (default 30, none promised)"},
+         "TTFT limit of the report, in seconds; if given, also the TTFT that "
+         "accepted requests were promised (default 30, no promise)"},
         {"slo-tbt", OPTION_NUMBER, &s->slo_tbt_s, "S", 0, 1e6,
-         "seconds between tokens (default 0.2)"},
+         "TBT limit of the report, in seconds (default 0.2)"},
         REPLAY_TARGET_SPECS(s->target),
         {"requests-csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
-         "write a line per request"},
+         "write one line per request"},
         {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0,
-         "draw TTFT over time, its distribution and prediction (SVG)"},
+         "draw TTFT over time, its distribution and its prediction (SVG)"},
     };
     if (replay_parse(&usage, OPTION_TABLE(specs), argc, argv, status) != 0)
         return -1;

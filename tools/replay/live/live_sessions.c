@@ -21,12 +21,11 @@
 static const struct option_usage usage = {
     .name = "live-sessions",
     .synopsis = "--trace FILE --in-flight N [OPTIONS]",
-    .text =
-        "Plays recorded sessions of agents against a running conductor (or any "
-        "server of the\nOpenAI completions API that takes token ids) in a "
-        "closed loop, as `sessions` simulates\nthem, and reports what came "
-        "back. A turn that is rejected or fails ends its session.\nEnds with 1 "
-        "if a request failed.",
+    .text = "Plays recorded sessions of agents against a running conductor (or "
+            "any server of the\nOpenAI completions API that takes token ids) "
+            "in a closed loop, as `sessions` simulates\nthem, and reports the "
+            "results. A turn that is rejected or fails ends its session.\nEnds "
+            "with 1 if a request failed.",
     .examples =
         "  conductor-replay live-sessions --trace agentic_sessions.jsonl.gz "
         "--in-flight 4 \\\n      --sessions 8 --length-scale 16 --think-max "
@@ -52,21 +51,23 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     const struct option_spec specs[] = {
         REPLAY_TARGET_URL_SPEC(s->target),
         {"trace", OPTION_TEXT, &s->loop.path, "FILE", 0, 0,
-         "recorded sessions, one a line (traces/DESIGN.md), plain or gzip",
+         "recorded sessions, one per line (traces/DESIGN.md), plain or gzip",
          .required = true},
         {"in-flight", OPTION_U32, &s->loop.in_flight, "N", 1,
          CLOSED_LOOP_IN_FLIGHT_MAX, "sessions in flight (default 1)"},
         {"hours", OPTION_NUMBER, &s->hours, "H", 1e-6, 1e5,
-         "hours after which no turn starts (default: none)"},
+         "hours after which no turn starts (default: no limit)"},
         {"sessions", OPTION_COUNT, &s->loop.sessions, "N", 1, 1e9,
-         "sessions after which none starts (default: any number)"},
+         "number of sessions to start (default: no limit)"},
         {"think-max", OPTION_NUMBER, &s->think_max_s, "S", 0, 1e6,
-         "longest pause before a turn; longer ones are cut (default 120)"},
+         "longest pause before a turn, in seconds; longer ones are cut "
+         "(default 120)"},
         {"input-max", OPTION_U32, &s->loop.input_max_tokens, "N", 1,
          TRACE_TOKENS_MAX,
-         "a session ends before its first longer prompt (default 131072)"},
+         "longest prompt, in tokens; a session ends before a longer one "
+         "(default 131072)"},
         {"length-scale", OPTION_U32, &s->length_scale, "S", 1, 65536,
-         "divides lengths, once the limit is applied (default 1)"},
+         "divide lengths by this, after --input-max is applied (default 1)"},
         REPLAY_TARGET_SPECS(s->target),
     };
 

@@ -7,14 +7,13 @@
 static const struct option_usage usage = {
     .name = "profile",
     .synopsis = "--url URL [OPTIONS]",
-    .text =
-        "Measures a running engine that speaks OpenAI's completions API and "
-        "takes token ids, and\nwrites what conductor-fit reads. Nothing else "
-        "may use the engine then.\nA prefill is timed from "
-        "sending to the first token, over new tokens and cached ones;\na "
-        "decode step is the mean of 16, of requests that decode at once. "
-        "Where the engine\ntells cached tokens, a prefill that found others "
-        "than it should is left out.",
+    .text = "Measures a running engine that speaks OpenAI's completions API "
+            "and takes token ids, and\nwrites a profile for conductor-fit. The "
+            "engine must have no other load meanwhile.\nPrefill time is "
+            "measured from sending to the first token, over new and cached "
+            "tokens;\ndecode step time is the mean of 16 steps, over requests "
+            "that decode at once. A prefill\nfor which the engine reports "
+            "other cached tokens than planned is left out.",
     .examples =
         "  conductor-replay profile --url http://127.0.0.1:8000 --out "
         "engine.csv\n"
@@ -33,34 +32,36 @@ static int parse(int argc, char **argv, struct replay_profile_settings *s,
         {"key-file", OPTION_TEXT, &s->key_file, "FILE", 0, 0,
          "file with the API key of the engine"},
         {"ca-file", OPTION_TEXT, &s->ca_file, "FILE", 0, 0,
-         "https: the authorities that are trusted (default: the machine's)"},
+         "https: PEM with the certificate authorities to trust (default: the "
+         "machine's)"},
         {"insecure", OPTION_FLAG, &s->insecure, NULL, 0, 0,
          "https: accept any certificate"},
         {"model", OPTION_TEXT, &s->model, "NAME", 0, 0,
-         "model to ask for (default: the first that the engine lists)"},
+         "model to request (default: the first in the engine's list)"},
         {"out", OPTION_OUTPUT, &s->out, "FILE", 0, 0,
-         "write the CSV here (default: stdout)"},
+         "write the CSV to this file (default: stdout)"},
         {"engine", OPTION_TEXT, &s->engine, "NAME", 0, 0,
-         "kind of the engine, for the CSV (default openai)"},
+         "kind of engine to write into the CSV (default openai)"},
         {"machine", OPTION_TEXT, &s->machine, "NAME", 0, 0,
-         "name of the machine, for the CSV (default: the URL's host)"},
+         "name of the machine to write into the CSV (default: the URL's host)"},
         {"max-tokens", OPTION_COUNT, &s->max_tokens, "N",
          REPLAY_PROFILE_LEAST_TOKENS, 1e7,
-         "longest prompt (default 4096, or the engine's limit)"},
+         "longest prompt, in tokens (default 4096, or the engine's limit)"},
         {"max-batch", OPTION_COUNT, &s->max_batch, "N", 1, TIMING_BATCH_MAX,
-         "requests that decode at once (default 64)"},
+         "most requests that decode at once (default 64)"},
         {"max-kv", OPTION_COUNT, &s->max_kv, "N", REPLAY_PROFILE_LEAST_TOKENS,
-         1e9, "tokens of these requests together (default 65536)"},
+         1e9, "most tokens of requests that decode at once (default 65536)"},
         {"repeats", OPTION_COUNT, &s->repeats, "N", 1, 1000,
          "repeats of every point (default 3)"},
         {"block-tokens", OPTION_COUNT, &s->block_tokens, "N", 1, 65536,
          "tokens per KV block of the engine (default 16)"},
         {"vocab", OPTION_COUNT, &s->vocab, "N", REPLAY_PROFILE_FIRST_ID + 2,
-         UINT32_MAX, "token ids stay below it (default: the engine's, or 512)"},
+         UINT32_MAX,
+         "token ids stay below N (default: the engine's vocabulary, or 512)"},
         {"seed", OPTION_COUNT, &s->seed, "S", 0, 9e15,
          "seed of the token ids (default: a new one each time)"},
         {"timeout", OPTION_NUMBER, &s->timeout_s, "S", 1e-3, 1e6,
-         "seconds for one answer (default 300)"},
+         "time limit for one answer, in seconds (default 300)"},
     };
 
     return replay_parse(&usage, OPTION_TABLE(specs), argc, argv, status);
@@ -90,9 +91,9 @@ int replay_command_profile(int argc, char **argv)
         return replay_refuse(usage.name, "%s: only with https",
                              s.insecure ? "--insecure" : "--ca-file");
     if (s.insecure && s.ca_file)
-        return replay_refuse(usage.name,
-                             "--insecure: not with --ca-file, which says whom "
-                             "to trust");
+        return replay_refuse(
+            usage.name,
+            "--insecure: not with --ca-file, which names the authorities");
     server.has_options = true;
     if (s.key_file &&
         replay_server_key(&server, s.key_file, error, sizeof error) != 0)

@@ -33,19 +33,19 @@ struct replay_target {
 /* Rows of a table of options. */
 #define REPLAY_TARGET_URL_SPEC(t)                          \
     OPTION_SPEC("url", OPTION_TEXT, &(t).url, "URL", 0, 0, \
-                "the server (default http://127.0.0.1:8080)")
+                "URL of the server (default http://127.0.0.1:8080)")
 #define REPLAY_TARGET_SPECS(t)                                                 \
     OPTION_SPEC("timeout", OPTION_NUMBER, &(t).timeout_s, "S", 1e-3, 1e6,      \
-                "seconds for one answer (default 300)"),                       \
+                "time limit for one answer, in seconds (default 300)"),        \
         OPTION_SPEC("max-in-flight", OPTION_COUNT, &(t).max_in_flight, "N", 1, \
                     REPLAY_TARGET_IN_FLIGHT_MAX,                               \
-                    "requests at once (default 512)"),                         \
+                    "most requests in flight (default 512)"),                  \
         OPTION_SPEC("seed", OPTION_COUNT, &(t).seed, "S", 0, 9e15,             \
-                    "another makes new prompts for a warm server (default "    \
-                    "0)"),                                                     \
+                    "seed of token ids; a new seed avoids a warm server's "    \
+                    "cache (default 0)"),                                      \
         OPTION_SPEC("vocab", OPTION_COUNT, &(t).vocab, "N", 1, UINT32_MAX,     \
-                    "token ids stay below it (default: the server's, or "      \
-                    "512)"),                                                   \
+                    "token ids stay below N (default: the server's "           \
+                    "vocabulary, or 512)"),                                    \
         OPTION_SPEC("report", OPTION_OUTPUT, &(t).report, "FILE", 0, 0,        \
                     "write the report as JSON")
 

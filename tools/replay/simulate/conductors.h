@@ -25,20 +25,20 @@ struct replay_conductors {
     }
 
 /* How they appear in a subcommand's table. */
-#define REPLAY_CONDUCTOR_SPECS(o)                                             \
-    OPTION_SPEC("conductors", OPTION_COUNT, &(o).n, "N", 1,                   \
-                SIM_CONDUCTORS_MAX,                                           \
-                "conductors that requests come to in turn, each with a view " \
-                "of its own (default 1)"),                                    \
-        OPTION_SPEC(                                                          \
-            "state-delay", OPTION_NUMBER, &(o).delay_ms, "MS", 0,             \
-            (double)SIM_STATE_DELAY_MAX_US / 1e3,                             \
-            "milliseconds until a conductor learns another's decisions "      \
-            "(default 5)"),                                                   \
-        OPTION_SPEC("nothing-shared", OPTION_FLAG, &(o).nothing_shared, NULL, \
-                    0, 0, "conductors learn no decisions of others"),         \
-        OPTION_SPEC("conductors-drawn", OPTION_FLAG, &(o).drawn, NULL, 0, 0,  \
-                    "requests come to them at random instead of in turn")
+#define REPLAY_CONDUCTOR_SPECS(o)                                              \
+    OPTION_SPEC("conductors", OPTION_COUNT, &(o).n, "N", 1,                    \
+                SIM_CONDUCTORS_MAX,                                            \
+                "number of conductors; requests go to them in turn, and each " \
+                "has its own view (default 1)"),                               \
+        OPTION_SPEC(                                                           \
+            "state-delay", OPTION_NUMBER, &(o).delay_ms, "MS", 0,              \
+            (double)SIM_STATE_DELAY_MAX_US / 1e3,                              \
+            "milliseconds until a conductor learns another's decisions "       \
+            "(default 5)"),                                                    \
+        OPTION_SPEC("nothing-shared", OPTION_FLAG, &(o).nothing_shared, NULL,  \
+                    0, 0, "conductors do not learn each other's decisions"),   \
+        OPTION_SPEC("conductors-drawn", OPTION_FLAG, &(o).drawn, NULL, 0, 0,   \
+                    "requests go to conductors at random, not in turn")
 
 /* Copies the options to a simulation's configuration. */
 void replay_conductors_set(const struct replay_conductors *c,

@@ -17,11 +17,11 @@
 static const struct option_usage usage = {
     .name = "simulate",
     .synopsis = "--trace FILE --cluster FILE [OPTIONS]",
-    .text = "Runs the requests of a trace through a cluster that a file "
-            "describes, on a virtual\nclock and with the daemon's own "
-            "decisions, and reports as `live` does. The same input\nand seed "
-            "give the same report, byte for byte (without --timing). With an "
-            "SLO, requests\nthat no choice can serve in time are rejected at "
+    .text = "Simulates the requests of a trace on a cluster that a file "
+            "describes, in virtual time\nand with the daemon's own scheduler, "
+            "and reports as `live` does. The same input\nand seed give the "
+            "same report, byte for byte (without --timing). With an SLO, "
+            "requests\nthat no node can serve in time are rejected at "
             "arrival.\nEnds with 1 if a request failed.",
     .examples =
         "  conductor-replay simulate --trace conversation.jsonl.gz --cluster "
@@ -59,50 +59,48 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
          "the cluster's description (docs/clusters.md)", .required = true},
         {"policy", OPTION_TEXT, &s->params.sim.policy, "NAME", 0, 0,
-         "how requests are placed (default " POLICY_DEFAULT
-         ", as the daemon's):",
+         "policy (default " POLICY_DEFAULT ", as the daemon's):",
          .choice = sim_policy_name},
         REPLAY_POLICY_SPEC(s->policies),
         {"admission", OPTION_TEXT, &s->params.sim.admission, "NAME", 0, 0,
-         "plain (reject what misses an SLO) or none: then only what no node\n"
-         "                         has room for within a TTFT SLO (default "
-         "plain)"},
+         "plain: reject requests that would miss an SLO; none: reject only "
+         "those that no node has room for within the TTFT SLO (default plain)"},
         {"speed", OPTION_NUMBER, &s->params.sim.speed, "X", 1e-3, 1e6,
-         "2 sends twice as fast as the trace (default 1)"},
+         "speed relative to the trace: 2 sends twice as fast (default 1)"},
         {"seed", OPTION_COUNT, &s->params.sim.seed, "S", 0, 9e15,
          "seed of random choices (default 1)"},
         REPLAY_CONDUCTOR_SPECS(s->conductors),
         {"ask-again", OPTION_FLAG, &s->params.sim.ask_again, NULL, 0, 0,
-         "a rejected request is sent again, once, after its Retry-After"},
+         "send a rejected request once more, after its Retry-After"},
         {"weights", OPTION_TEXT, &s->weights, "LIST", 0, 0,
-         "weights of the trace's tenants 1, 2, ..., as 3,1,1 (default 1 each)"},
+         "weights of the trace's tenants 1, 2, ..., such as 3,1,1 (default 1 "
+         "each)"},
         {"slo-ttft", OPTION_NUMBER, &s->slo_ttft_s, "S", 0, 1e6,
-         "TTFT limit of each request, in seconds"},
+         "TTFT SLO of each request, in seconds"},
         {"slo-tbt", OPTION_NUMBER, &s->slo_tbt_s, "S", 0, 1e6,
-         "limit of each request on the time between tokens, in seconds"},
+         "TBT SLO of each request, in seconds"},
         {"prefill", OPTION_COUNT, &s->changes.prefill_nodes, "N", 1,
          CLUSTER_NODES_MAX,
-         "prefill (or coupled) nodes, instead of the file's"},
+         "number of prefill (or coupled) nodes, instead of the file's"},
         {"decode", OPTION_COUNT, &s->changes.decode_nodes, "N", 0,
          CLUSTER_NODES_MAX,
-         "decode nodes, instead of the file's; 0: TTFT only"},
+         "number of decode nodes, instead of the file's; 0: TTFT only"},
         REPLAY_OVERRIDE_SPECS(s->changes),
         REPLAY_SCALE_SPECS(*source),
         {"report", OPTION_OUTPUT, &s->report, "FILE", 0, 0,
          "write the report as JSON"},
         {"requests-csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
-         "write a line per request"},
+         "write one line per request"},
         {"nodes-csv", OPTION_OUTPUT, &s->nodes_csv, "FILE", 0, 0,
-         "write what each node does over time: utilisation, queue, batch"},
+         "write each node's utilisation, queue and batch over time"},
         {"nodes-interval", OPTION_NUMBER, &s->nodes_interval_s, "S", 1e-3, 1e6,
          "virtual seconds between two lines of a node in --nodes-csv (default "
          "10)"},
         {"copies-interval", OPTION_NUMBER, &s->copies_interval_s, "S", 1e-3,
          1e6,
-         "virtual seconds between two counts of the copies of blocks "
-         "(default 30)"},
+         "virtual seconds between two counts of block copies (default 30)"},
         {"timing", OPTION_FLAG, &s->timing, NULL, 0, 0,
-         "put the wall time into the report"},
+         "add the wall time to the report"},
     };
     if (replay_policies_parse(&s->policies, &usage, OPTION_TABLE(specs), argc,
                               argv, status) != 0)

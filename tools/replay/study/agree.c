@@ -15,14 +15,12 @@
 static const struct option_usage usage = {
     .name = "agree",
     .synopsis = "--live REPORT.json --cluster FILE [OPTIONS]",
-    .text =
-        "Simulates what `live` replayed, as its report says (trace, part, "
-        "scale, speed,\npolicy), on a cluster file that describes the cluster "
-        "that was live, and shows how\nfar TTFT and hit ratio are apart. "
-        "tools/agree does both: it starts a conductor and\ntimed workers, "
-        "replays, and runs this. Ends with 1 if they differ by more than the\n"
-        "limits: of p50 and p90 of TTFT in per cent, of the hit ratio in "
-        "points.",
+    .text = "Simulates what `live` replayed, as its report says (trace, part, "
+            "scale, speed,\npolicy), on a cluster file that describes the live "
+            "cluster, and compares TTFT\nand hit ratio. tools/agree does both: "
+            "it starts a conductor and timed workers,\nreplays, and runs this. "
+            "Ends with 1 if the difference is over a limit: of p50\nand p90 of "
+            "TTFT in per cent, of the hit ratio in percentage points.",
     .examples = "  tools/agree\n"
                 "  conductor-replay agree --live run/3/report.json --cluster "
                 "\\\n      traces/clusters/agree-3.json --json agree.json\n",
@@ -64,17 +62,19 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
 {
     const struct option_spec specs[] = {
         {"live", OPTION_TEXT, &s->live, "FILE", 0, 0,
-         "the report of conductor-replay live", .required = true},
+         "report written by conductor-replay live", .required = true},
         {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
-         "the cluster that was live (docs/clusters.md)", .required = true},
+         "description of the live cluster (docs/clusters.md)",
+         .required = true},
         {"trace", OPTION_TEXT, &s->trace, "FILE", 0, 0,
-         "where the trace is, if not where the report says"},
+         "path of the trace, instead of the report's"},
         {"policy", OPTION_TEXT, &s->policy, "NAME", 0, 0,
-         "instead of the report's"},
+         "policy, instead of the report's"},
         {"max-ttft", OPTION_NUMBER, &s->ttft_percent, "P", 0, 1e6,
-         "most that p50 and p90 may differ, per cent (default 5)"},
+         "largest difference of p50 and p90 of TTFT, in per cent (default 5)"},
         {"max-hits", OPTION_NUMBER, &s->hit_points, "P", 0, 100,
-         "most that the hit ratio may differ, points (default 0.5)"},
+         "largest difference of the hit ratio, in percentage points (default "
+         "0.5)"},
         {"json", OPTION_OUTPUT, &s->json, "FILE", 0, 0,
          "write the comparison as JSON"},
     };

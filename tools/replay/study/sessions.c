@@ -26,10 +26,9 @@ static const struct option_usage usage = {
     .text =
         "Simulates recorded sessions of agents in a closed loop, under several "
         "policies and\nnumbers of sessions in flight, side by side. A turn "
-        "starts when the answer before it\nhas ended and its client has "
-        "thought as long as recorded; sub-agents run beside\ntheir parent; "
-        "another session starts where one ends, in the order of the file and\n"
-        "again from its begin.",
+        "starts when the answer before it\nhas ended and the recorded pause is "
+        "over; sub-agents run beside their parent;\nwhen a session ends the "
+        "next one of the file starts, after the last the first.",
     .examples =
         "  conductor-replay sessions --trace agentic_sessions.jsonl.gz "
         "--cluster \\\n      traces/clusters/paper-16.json --in-flight 50,100 "
@@ -62,7 +61,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
 {
     const struct option_spec specs[] = {
         {"trace", OPTION_TEXT, &s->loop.path, "FILE", 0, 0,
-         "recorded sessions, one a line (traces/DESIGN.md), plain or gzip",
+         "recorded sessions, one per line (traces/DESIGN.md), plain or gzip",
          .required = true},
         {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
          "the cluster's description (docs/clusters.md)", .required = true},
@@ -72,18 +71,20 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"in-flight", OPTION_TEXT, &s->in_flight_list, "LIST", 0, 0,
          "numbers of sessions in flight (default " IN_FLIGHT_DEFAULT ")"},
         {"ttft", OPTION_NUMBER, &s->ttft_s, "S", 1e-3, 1e6,
-         "instead: the number at which the first policy's mean TTFT is nearest "
-         "to S seconds, half of it, and twice"},
+         "instead of --in-flight: the number at which the first policy's mean "
+         "TTFT is nearest to S seconds, half of it, and twice it"},
         {"hours", OPTION_NUMBER, &s->hours, "H", 1e-3, 1e5,
          "virtual hours after which no turn starts (default 8, or none with "
          "--sessions)"},
         {"sessions", OPTION_COUNT, &s->loop.sessions, "N", 1, 1e9,
-         "sessions after which none starts (default: any number)"},
+         "number of sessions to start (default: no limit)"},
         {"think-max", OPTION_NUMBER, &s->think_max_s, "S", 0, 1e6,
-         "longest pause before a turn; longer ones are cut (default 120)"},
+         "longest pause before a turn, in seconds; longer ones are cut "
+         "(default 120)"},
         {"input-max", OPTION_U32, &s->loop.input_max_tokens, "N", 1,
          TRACE_TOKENS_MAX,
-         "a session ends before its first longer prompt (default 131072)"},
+         "longest prompt, in tokens; a session ends before a longer one "
+         "(default 131072)"},
         {"seed", OPTION_COUNT, &s->base.seed, "S", 0, 9e15,
          "seed of random choices (default 1)"},
         OPTION_SPEC("jobs", OPTION_COUNT, &s->study.jobs, "N", 1, 1024,

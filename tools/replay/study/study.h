@@ -83,10 +83,10 @@ struct replay_case {
 /* Rows for overrides of a cluster file. */
 #define REPLAY_OVERRIDE_SPECS(changes)                                         \
     OPTION_SPEC("link-gbps", OPTION_NUMBER, &(changes).link_gbps, "X", 0, 1e9, \
-                "Gbit/s of every link, instead of the file's"),                \
+                "bandwidth of every link, in Gbit/s, instead of the file's"),  \
         OPTION_SPEC("cache-tokens", OPTION_NUMBER, &(changes).cache_tokens,    \
                     "N", 1, 1e12,                                              \
-                    "tokens that a prefill node's device caches, instead of "  \
+                    "device cache of a prefill node, in tokens, instead of "   \
                     "the file's")
 
 /* Loads a cluster file and applies the overrides. Returns 0, or -1 after

@@ -16,11 +16,10 @@
 static const struct option_usage usage = {
     .name = "from-log",
     .synopsis = "--log FILE [--out FILE]",
-    .text = "Makes a trace of a conductor's access log, written with "
-            "access_log_blocks: its lines\nin order of arrival, the first "
-            "one at 0. A request that was not answered whole asks\nfor as many "
-            "tokens as were expected. Requests whose prompt or answer has no "
-            "known\nlength are left out.",
+    .text = "Makes a trace from a conductor's access log, written with "
+            "access_log_blocks: its\nrequests in order of arrival, the first "
+            "one at 0. An incomplete answer counts with its\nexpected length. "
+            "Requests whose prompt or answer has no known length are left out.",
     .examples = "  conductor-replay from-log --log access.log --out "
                 "monday.jsonl.gz\n"
                 "  conductor-replay simulate --trace monday.jsonl.gz --cluster "
@@ -150,8 +149,8 @@ int replay_command_from_log(int argc, char **argv)
         {"log", OPTION_TEXT, &path, "FILE", 0, 0, "the access log",
          .required = true},
         {"out", OPTION_OUTPUT, &out, "FILE", 0, 0,
-         "write the trace here, gzipped if the name ends in .gz (default: "
-         "stdout)"},
+         "write the trace to this file, gzipped if the name ends in .gz "
+         "(default: stdout)"},
     };
     struct log_requests all = {0};
     int status = 0;

@@ -15,20 +15,19 @@
 static const struct option_usage usage = {
     .name = "generate",
     .synopsis = "--like WORKLOAD [OPTIONS]",
-    .text = "Writes a trace: with the statistics of a workload of the Mooncake "
-            "paper (FAST'25),\nlengths, arrivals, and how much of the input "
-            "an infinite cache would reuse; or of\nanother kind of traffic "
-            "(traces/DESIGN.md), in which --rate scales when sessions\nstart "
-            "and the gaps within them stay. The same seed gives the same trace "
-            "on every\nmachine. What came out goes to stderr.\n\n"
-            "  chats    short chats behind shared system prompts\n"
-            "  agents   coding agents: long prompts, mostly the turn before\n"
-            "  crowds   many users with questions about one document\n"
-            "  day      conversations whose rate follows the hours of a day\n"
-            "  bursts   conversations of which many start at once\n"
-            "  singles  prompts of which no other has a block\n"
-            "  mixed    30 % agents, 70 % chats\n"
-            "  nightly  chats by day, a batch of long prompts by night",
+    .text =
+        "Writes a trace with the statistics of a workload of the Mooncake "
+        "paper (FAST'25):\nlengths, arrivals, and the part of the input that "
+        "an infinite cache would reuse; or of\nanother kind of traffic "
+        "(traces/DESIGN.md), in which --rate changes the starts of\nsessions "
+        "and not the gaps within them. The same seed gives the same trace on "
+        "every\nmachine. A summary goes to stderr.\n\n  chats    short chats "
+        "behind shared system prompts\n  agents   coding agents: long prompts, "
+        "mostly the turn before\n  crowds   many users with questions about "
+        "one document\n  day      conversations whose rate follows the hours "
+        "of a day\n  bursts   conversations that start many at once\n  singles "
+        " prompts that share no block\n  mixed    30 % agents, 70 % chats\n  "
+        "nightly  chats by day, a batch of long prompts by night",
     .examples =
         "  conductor-replay generate --like conversation --out conv.jsonl.gz\n"
         "  conductor-replay generate --like synthetic --requests 200 "
@@ -111,12 +110,12 @@ int replay_command_generate(int argc, char **argv)
         {"requests", OPTION_COUNT, &requests, "N", 1, 1e9,
          "number of requests (default: as many as the paper's, or 6,000)"},
         {"rate", OPTION_NUMBER, &rate, "R", 1e-6, 1e6,
-         "requests per second (default: the workload's)"},
+         "mean requests per second (default: the workload's)"},
         {"seed", OPTION_COUNT, &seed, "S", 0, 9e15,
          "seed of the trace (default 1)"},
         {"out", OPTION_OUTPUT, &out, "FILE", 0, 0,
-         "write the trace here, gzipped if the name ends in .gz (default: "
-         "stdout)"},
+         "write the trace to this file, gzipped if the name ends in .gz "
+         "(default: stdout)"},
     };
     int status = 0;
     if (replay_parse(&usage, OPTION_TABLE(specs), argc, argv, &status) != 0)

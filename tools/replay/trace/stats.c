@@ -12,12 +12,11 @@
 static const struct option_usage usage = {
     .name = "stats",
     .synopsis = "--trace FILE [OPTIONS]",
-    .text =
-        "Says what a trace asks for: lengths, arrivals, how often blocks come "
-        "back and how\nsoon; and what caches can do for it: the best possible "
-        "prefix-hit ratio, and that\nof one LRU cache of every capacity "
-        "(Mooncake, FAST'25, Figure 9). The partial\nlast block counts, as "
-        "in the published numbers.",
+    .text = "Describes a trace: lengths, arrivals, how often and how soon "
+            "blocks come back, and\nthe hit ratios that caches could reach on "
+            "it: the best possible one, and that of\none LRU cache of every "
+            "capacity (Mooncake, FAST'25, Figure 9). The partial\nlast block "
+            "counts, as in the published numbers.",
     .examples = "  conductor-replay stats --trace traces/sample.jsonl\n"
                 "  conductor-replay stats --trace conversation_trace.jsonl.gz "
                 "--plot stats.svg\n"

@@ -45,9 +45,10 @@ struct replay_stream_options {
 
 #define REPLAY_SCALE_SPECS(o)                                                 \
     OPTION_SPEC("block-tokens", OPTION_U32, &(o).block_tokens, "N", 1, 65536, \
-                "block size of the trace (default 512)"),                     \
+                "tokens per block of the trace (default 512)"),               \
         OPTION_SPEC("length-scale", OPTION_U32, &(o).length_scale, "S", 1,    \
-                    65536, "divides lengths and block size alike (default 1)")
+                    65536,                                                    \
+                    "divide lengths and block size by this (default 1)")
 
 /* Checks that the scale divides the block size. Returns 0, or -1 after printing
  * an error of the subcommand `name`. */

@@ -16,12 +16,11 @@ static const struct option_usage usage = {
     .synopsis = "[OPTIONS]",
     .text =
         "Simulates the Cake paper's adaptive-scheduling experiment: one cached "
-        "prompt, right\nbehind it short ones of 32 to 448 tokens that are not "
-        "cached (drawn), steps of 512\ntokens. First come, first served "
-        "(fifo), and with what has no cached prefix first\n(uncached_first), "
-        "so that the cached prompt is loaded meanwhile. Nothing is measured\n"
-        "here: costs as in conductor-replay cake, and there are no decode "
-        "steps.",
+        "prompt, followed\nby short uncached prompts of 32 to 448 tokens "
+        "(drawn), in steps of 512 tokens. Two\norders: first come, first "
+        "served (fifo), and uncached prompts first\n(uncached_first), so that "
+        "the cached prompt loads meanwhile. Nothing is measured\nhere: costs "
+        "as in conductor-replay cake, and there are no decode steps.",
     .examples =
         "  conductor-replay cake-adaptive --plot a.svg --csv a.csv\n"
         "  conductor-replay cake-adaptive --bandwidths 56 --short 50 --runs "
@@ -49,15 +48,15 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     const struct option_spec specs[] = {
         CAKE_OPTIONS_SPECS(s->common),
         {"bandwidths", OPTION_TEXT, &s->bandwidths, "LIST", 0, 0,
-         "of loading, in Gbit/s (default 7,25,32,56,100)"},
+         "bandwidths for loading, in Gbit/s (default 7,25,32,56,100)"},
         {"short", OPTION_COUNT, &s->n_short, "N", 1, CAKE_SHORT_MAX,
-         "prompts that are not cached (default 22)"},
+         "number of uncached prompts (default 22)"},
         {"short-min", OPTION_COUNT, &s->least_tokens, "N", 1, 1e6,
-         "least tokens of one (default 32)"},
+         "shortest uncached prompt, in tokens (default 32)"},
         {"short-max", OPTION_COUNT, &s->most_tokens, "N", 1, 1e6,
-         "most tokens of one (default 448)"},
+         "longest uncached prompt, in tokens (default 448)"},
         {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
-         "a line for every bandwidth and order"},
+         "write one line per bandwidth and order"},
         {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0, "SVG"},
     };
     char error[REPLAY_LIST_ERROR_BYTES];

@@ -8,14 +8,13 @@ static const struct option_usage usage = {
     .name = "cake",
     .synopsis = "--table FILE.csv [OPTIONS]",
     .text =
-        "Predicts, for every row of a table of the Cake paper, how many times "
-        "as fast\ncomputing and loading at once is as loading alone and as "
-        "computing alone, and\nputs it beside what the paper states. Nothing "
-        "is measured here: the costs are\nconstants of the paper's machines "
-        "(tools/replay/paper/cake/DESIGN.md), the split is the one that\n"
-        "the scheduler's load plan makes.\n\nColumns: hardware, util_pct, "
-        "bandwidth_gbps, model, "
-        "seq_len, chunk, kv_bits,\nspeedup_io, speedup_compute.",
+        "Predicts, for each row of a table of the Cake paper, how much faster "
+        "computing and\nloading at once is than loading alone and than "
+        "computing alone, and\nprints it beside the paper's number. Nothing is "
+        "measured here: the costs are\nconstants of the paper's machines "
+        "(tools/replay/paper/cake/DESIGN.md), and the\nscheduler's load plan "
+        "splits the prompt.\n\nColumns: hardware, util_pct, bandwidth_gbps, "
+        "model, seq_len, chunk, kv_bits,\nspeedup_io, speedup_compute.",
     .examples =
         "  conductor-replay cake --table tests/scenario/data/cake.csv\n"
         "  conductor-replay cake --table table3.csv --plot cake.svg --csv "
@@ -33,16 +32,16 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
 {
     const struct option_spec specs[] = {
         {"table", OPTION_TEXT, &s->table, "FILE", 0, 0,
-         "the published speed-ups, as CSV", .required = true},
+         "CSV with the published speed-ups", .required = true},
         {"calibration", OPTION_TEXT, &s->calibration, "FILE", 0, 0,
          "costs as JSON (default: those of the paper's machines)"},
         {"skip-unknown", OPTION_FLAG, &s->skip_unknown, NULL, 0, 0,
-         "leave out rows that the calibration does not know"},
+         "leave out rows for which the calibration has no costs"},
         {"json", OPTION_FLAG, &s->json, NULL, 0, 0,
          "print JSON instead of the table"},
         {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0, "a line a row"},
         {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0,
-         "predicted over published as SVG"},
+         "draw predicted over published speed-ups as SVG"},
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
     return replay_parse(&usage, &table, argc, argv, status);

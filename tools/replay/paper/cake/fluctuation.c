@@ -68,14 +68,14 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     const struct option_spec specs[] = {
         CAKE_OPTIONS_SPECS(s->common),
         {"budget", OPTION_COUNT, &s->budget_tokens, "N", 1, 1e6,
-         "most tokens of a step that the prompt gets (default 512)"},
+         "largest token budget of a step (default 512)"},
         {"gbps", OPTION_NUMBER, &s->gbps, "X", 1e-3, 1e6,
-         "most bandwidth in Gbit/s (default 25)"},
+         "largest bandwidth, in Gbit/s (default 25)"},
         {"period-ms", OPTION_NUMBER, &s->period_ms, "X", 1, 1e6,
-         "of one bandwidth (default 100)"},
+         "time between changes of bandwidth, in ms (default 100)"},
         {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0, "a line a run"},
         {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0,
-         "all runs, and the pointers of the first, as SVG"},
+         "draw all runs, and the first run's pointers, as SVG"},
     };
     return replay_parse(&usage, OPTION_TABLE(specs), argc, argv, status);
 }

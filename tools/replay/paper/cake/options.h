@@ -28,22 +28,22 @@ struct cake_options {
 
 #define CAKE_OPTIONS_SPECS(o)                                                  \
     OPTION_SPEC("hardware", OPTION_STRING, (o).setup.hardware, "NAME", 1, 0,   \
-                "of the calibration (default 2xA100)",                         \
+                "hardware in the calibration (default 2xA100)",                \
                 .size = CAKE_NAME_BYTES),                                      \
         OPTION_SPEC("model", OPTION_STRING, (o).setup.model, "NAME", 1, 0,     \
-                    "of the calibration (default LongAlpaca-13B)",             \
+                    "model in the calibration (default LongAlpaca-13B)",       \
                     .size = CAKE_NAME_BYTES),                                  \
         OPTION_SPEC("tokens", OPTION_COUNT, &(o).setup.n_tokens, "N", 1, 1e7,  \
-                    "of the cached prompt (default 16384)"),                   \
+                    "length of the cached prompt (default 16384)"),            \
         OPTION_SPEC("kv-bits", OPTION_U32, &(o).setup.kv_bits, "N", 1, 16,     \
-                    "of a stored number (default 16)"),                        \
+                    "bits per stored number (default 16)"),                    \
         OPTION_SPEC("calibration", OPTION_TEXT, &(o).calibration, "FILE", 0,   \
                     0,                                                         \
                     "costs as JSON (default: those of the paper's machines)"), \
         OPTION_SPEC("seed", OPTION_COUNT, &(o).seed, "S", 0, 9e15,             \
-                    "of the first run (default 1); the next has the next"),    \
+                    "seed of the first run; each run adds 1 (default 1)"),     \
         OPTION_SPEC("runs", OPTION_COUNT, &(o).runs, "N", 1, CAKE_RUNS_MAX,    \
-                    "with a seed each (default 20)")
+                    "number of runs (default 20)")
 
 /*
  * Sets up the engine of the options at this utilisation and bandwidth, in steps

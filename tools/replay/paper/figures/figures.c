@@ -63,15 +63,16 @@ int replay_command_figures(int argc, char **argv)
     struct settings s = {.clusters = "traces/clusters"};
     const struct option_spec specs[] = {
         {"traces", OPTION_TEXT, &s.traces, "DIR", 0, 0,
-         "where *.jsonl and *.jsonl.gz are", .required = true},
-        {"out", OPTION_TEXT, &s.out, "DIR", 0, 0, "where results go",
+         "folder with *.jsonl and *.jsonl.gz", .required = true},
+        {"out", OPTION_TEXT, &s.out, "DIR", 0, 0, "folder for the results",
          .required = true},
         {"clusters", OPTION_TEXT, &s.clusters, "DIR", 0, 0,
-         "cluster descriptions (default traces/clusters)"},
+         "folder with cluster descriptions (default traces/clusters)"},
         {"only", OPTION_TEXT, &s.only, "LIST", 0, 0,
-         "of 01 (1, 6 and 7), 05, 08, 09, 10, 11, 13, 15, goodput"},
+         "figures: 01 (1, 6 and 7), 05, 08, 09, 10, 11, 13, 15, goodput "
+         "(default all)"},
         {"requests", OPTION_COUNT, &s.requests, "N", 1, 1e12,
-         "only the first of each trace"},
+         "use only the first N requests of each trace"},
         {"skip-bad", OPTION_FLAG, &s.skip_bad, NULL, 0, 0, "skip bad lines"},
         {"jobs", OPTION_COUNT, &s.jobs, "N", 1, 1024,
          "simulations at once (default: the cores of this machine)"},

@@ -17,11 +17,10 @@ static const struct option_usage usage = {
     .synopsis = "--trace FILE --cluster FILE [OPTIONS]",
     .text =
         "Simulates a trace under several policies, speeds and numbers of "
-        "prefill nodes, and\nputs TTFT, hit ratio and effective requests side "
-        "by side. Effective are requests\nwithin both SLOs (30 s and 0.2 s "
-        "unless said otherwise); only those given here\nare asked for, so "
-        "that what no choice can meet is rejected at arrival. Verdicts take "
-        "--seeds 3 or more.",
+        "prefill nodes, and\ncompares TTFT, hit ratio and effective requests: "
+        "those within both SLOs (30 s and\n0.2 s by default). Requests ask "
+        "only for the SLOs given here, and those that no node\ncan meet are "
+        "rejected at arrival. Verdicts need --seeds 3 or more.",
     .examples =
         "  conductor-replay compare --trace conversation.jsonl.gz --cluster "
         "\\\n      traces/clusters/reference-16.json --speeds 1,2,3 "
@@ -55,37 +54,38 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
          "the cluster's description (docs/clusters.md)", .required = true},
         {"policies", OPTION_TEXT, &s->policies, "LIST", 0, 0,
-         "default: those of the paper's Figure 5, and " POLICY_DEFAULT},
+         "policies to compare (default: those of the paper's Figure 5, "
+         "and " POLICY_DEFAULT},
         REPLAY_POLICY_SPEC(s->numbers),
         {"rules", OPTION_TEXT, &s->without, "LIST", 0, 0,
-         "the one policy (default " POLICY_DEFAULT ") as it is, and with each "
-         "of these options 0: what each is worth; switches: all that are 0 or "
-         "1, and 1"},
+         "instead: one policy (default " POLICY_DEFAULT
+         ") as it is, and with each of these options set to 0; switches: all "
+         "options that are 0 or 1, and now 1"},
         {"speeds", OPTION_TEXT, &s->speeds, "LIST", 0, 0,
-         "how many times as fast as the trace (default 1)"},
+         "speeds relative to the trace (default 1)"},
         {"prefill", OPTION_TEXT, &s->prefill, "LIST", 0, 0,
          "numbers of prefill (or coupled) nodes (default: the file's)"},
         {"decode", OPTION_COUNT, &s->changes.decode_nodes, "N", 0,
-         CLUSTER_NODES_MAX, "decode nodes, instead of the file's"},
+         CLUSTER_NODES_MAX, "number of decode nodes, instead of the file's"},
         {"link-gbps", OPTION_TEXT, &s->links, "LIST", 0, 0,
-         "Gbit/s of every link, instead of the file's"},
+         "bandwidths of every link, in Gbit/s, instead of the file's"},
         {"cache-tokens", OPTION_NUMBER, &s->changes.cache_tokens, "N", 1, 1e12,
-         "tokens that a prefill node's device caches, instead of the file's"},
+         "device cache of a prefill node, in tokens, instead of the file's"},
         {"admission", OPTION_TEXT, &s->base.admission, "NAME", 0, 0,
-         "plain or none, as of simulate (default plain)"},
+         "plain or none, as in simulate (default plain)"},
         {"slo-ttft", OPTION_NUMBER, &s->base.slo_ttft_s, "S", 0, 1e6,
-         "TTFT limit of each request, in seconds"},
+         "TTFT SLO of each request, in seconds"},
         {"slo-tbt", OPTION_NUMBER, &s->base.slo_tbt_s, "S", 0, 1e6,
-         "limit of each request on the time between tokens, in seconds"},
+         "TBT SLO of each request, in seconds"},
         {"seed", OPTION_COUNT, &s->base.seed, "S", 0, 9e15,
          "seed of random choices (default 1)"},
         {"seeds", OPTION_COUNT, &s->seeds, "N", 1, SEEDS_MAX,
-         "simulate all of it with N seeds, from --seed on; table, picture and\n"
-         "                         verdicts are their means (default 1)"},
+         "number of seeds, from --seed on; table, picture and verdicts show "
+         "means over them (default 1)"},
         {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
-         "write a line for each simulation"},
+         "write one line per simulation"},
         {"requests-csv", OPTION_OUTPUT, &s->requests_csv, "FILE", 0, 0,
-         "write a line for each request of each simulation"},
+         "write one line per request of each simulation"},
         {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0, "SVG"},
     };
     return replay_policies_parse(&s->numbers, &usage, OPTION_TABLE(specs), argc,

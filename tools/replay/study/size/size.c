@@ -18,16 +18,15 @@ static const struct option_usage usage = {
     .name = "size",
     .synopsis = "--trace FILE --cluster-template FILE --slo-ttft S --slo-tbt S "
                 "[OPTIONS]",
-    .text =
-        "Finds the smallest number of prefill and decode nodes, and their "
-        "ratio, with which a\nshare of all requests meets both SLOs. The "
-        "template says what a node is; its numbers\nof nodes don't matter. "
-        "Every split of 2, 3, 4 ... nodes is tried, as many\nat once as there "
-        "are jobs, until one will do; a size is given up as soon as too\nmany "
-        "requests have missed. "
-        "Requests ask for the SLOs, so what no choice can meet is\nrejected "
-        "at arrival, and counts as missed. A template without decode nodes, "
-        "or with\ncoupled ones, is sized in the one number it has.",
+    .text = "Finds the smallest number of prefill and decode nodes, and their "
+            "ratio, with which a\nshare of all requests meets both SLOs. The "
+            "template describes the nodes; its numbers\nof nodes do not "
+            "matter. Every split of 2, 3, 4 ... nodes is simulated, several "
+            "at\nonce (--jobs), until one meets the target; a split is given "
+            "up once too many\nrequests have missed. Requests ask for the "
+            "SLOs: those that no node can meet are\nrejected at arrival, and "
+            "count as missed. A template without decode nodes, or "
+            "with\ncoupled nodes, is sized by its one number of nodes.",
     .examples =
         "  conductor-replay size --trace conversation.jsonl.gz "
         "--cluster-template \\\n      traces/clusters/paper-16.json "
@@ -71,30 +70,29 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "the same as --cluster-template"},
         REPLAY_OVERRIDE_SPECS(s->changes),
         {"policy", OPTION_TEXT, &s->base.policy, "NAME", 0, 0,
-         "how requests are placed:", .choice = sim_policy_name},
+         "policy:", .choice = sim_policy_name},
         REPLAY_POLICY_SPEC(s->policies),
         {"slo-ttft", OPTION_NUMBER, &s->base.slo_ttft_s, "S", 1e-3, 1e6,
-         "seconds to the first token", .required = true},
+         "TTFT SLO, in seconds", .required = true},
         {"slo-tbt", OPTION_NUMBER, &s->base.slo_tbt_s, "S", 1e-4, 1e6,
-         "seconds between tokens (mean of the longest 10 %)"},
+         "TBT SLO, in seconds (mean of the longest 10 %)"},
         {"target", OPTION_NUMBER, &s->target, "R", 1e-3, 1,
-         "share of requests that meet both (default 0.95)"},
+         "share of requests that must meet both SLOs (default 0.95)"},
         {"speed", OPTION_NUMBER, &s->base.speed, "X", 1e-3, 1e6,
-         "how many times as fast as the trace (default 1)"},
+         "speed relative to the trace (default 1)"},
         {"max-prefill", OPTION_COUNT, &s->max_prefill, "N", 1, 4096,
          "most prefill nodes to try (default 64)"},
         {"max-decode", OPTION_COUNT, &s->max_decode, "N", 1, 4096,
          "most decode nodes to try (default 64)"},
         {"interval", OPTION_NUMBER, &s->interval_s, "S", 1, 1e6,
-         "instead: with as many nodes as the template has, which split serves "
-         "best\n                           in each so many seconds; --csv has "
-         "all, no --plot"},
+         "instead: find the best split of the template's nodes for each S "
+         "seconds of the trace; --csv lists all, no --plot"},
         {"seed", OPTION_COUNT, &s->base.seed, "S", 0, 9e15,
          "seed of random choices (default 1)"},
         {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
-         "write a line for every size that was simulated"},
+         "write one line per simulated size"},
         {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0,
-         "draw the sizes, and the best share by number of nodes, as SVG"},
+         "draw the sizes, and the best share over the number of nodes, as SVG"},
     };
     return replay_policies_parse(&s->policies, &usage, OPTION_TABLE(specs),
                                  argc, argv, status);

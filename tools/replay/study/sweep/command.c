@@ -14,14 +14,13 @@ static const struct option_usage usage = {
     .name = "sweep",
     .synopsis = "--description FILE [OPTIONS]",
     .text =
-        "Draws clusters, traces and loads at random from a description, "
-        "simulates policies on\neach, and says where the first of them loses "
-        "to the best of the others, worst first:\nin mean and p99 of TTFT "
-        "where no request asks for an SLO, and in the effective share\nof "
-        "requests and of input tokens where all ask for one; and how many "
-        "were accepted and\nlate. A loser runs again with other seeds before "
-        "it counts. The same seed gives the\nsame cases and results, however "
-        "many simulations run at once.",
+        "Draws random clusters, traces and loads from a description, simulates "
+        "policies on\neach, and lists where the first policy loses to the best "
+        "of the others, worst first:\nin mean and p99 of TTFT where requests "
+        "have no SLO, in the effective share of\nrequests and of input tokens "
+        "where they have one, and in late accepted requests.\nA loss is "
+        "confirmed with other seeds before it counts. The same seed gives "
+        "the\nsame cases and results, whatever the number of jobs.",
     .examples =
         "  conductor-replay sweep --description traces/sweeps/default.json "
         "--cases 20\n"
@@ -52,31 +51,30 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     const struct option_spec specs[] = {
         {"description", OPTION_TEXT, &s->description, "FILE", 0, 0,
          "description of the cases to draw (docs/sweep.md)", .required = true},
-        {"trace", OPTION_LIST, &s->traces, "FILE", 0, 0,
-         "use this trace beside those of the description"},
+        {"trace", OPTION_LIST, &s->traces, "FILE", 0, 0, "also use this trace"},
         {"cases", OPTION_COUNT, &sweep->n_cases, "N", 1, CASES_MAX,
          "number of cases to draw (default 100)"},
         {"case", OPTION_COUNT, &s->only, "K", 0, 9e15,
-         "only the case of this number, from 0"},
+         "run only case K, counted from 0"},
         {"seed", OPTION_COUNT, &sweep->seed, "S", 0, 9e15,
-         "seed of all that is drawn (default 1)"},
+         "seed of all random draws (default 1)"},
         {"seeds", OPTION_COUNT, &sweep->seeds, "N", 1, 20,
-         "seeds on which a loss is confirmed (default 3)"},
+         "number of seeds that must confirm a loss (default 3)"},
         {"threshold", OPTION_NUMBER, &sweep->threshold, "X", 0, 100,
-         "a loss is more than this (default 0.02, two points of a share; "
-         "of\n                         p99 five times it)"},
+         "smallest difference that counts as a loss (default 0.02, two "
+         "percentage points of a share); five times as much for p99"},
         {"policies", OPTION_TEXT, &s->policies, "LIST", 0, 0,
          "policies; the first is compared with the others (default "
          "plan,global_cache,local_cache,least_loaded)"},
         REPLAY_POLICY_SPEC(s->numbers),
         {"causes", OPTION_FLAG, &sweep->causes, NULL, 0, 0,
-         "simulate each loser without its features, one at a time"},
+         "simulate each lost case without its features, one at a time"},
         {"jobs", OPTION_COUNT, &sweep->jobs, "N", 1, 1024,
          "simulations at once (default: the cores of this machine)"},
         {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
-         "write a line for each case and policy"},
+         "write one line per case and policy"},
         {"json", OPTION_OUTPUT, &s->json, "FILE", 0, 0,
-         "write the cases, results and losses"},
+         "write cases, results and losses as JSON"},
     };
 
     s->traces.items = calloc((size_t)argc, sizeof(*s->traces.items));

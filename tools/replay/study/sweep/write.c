@@ -141,7 +141,7 @@ static void print_losses(const struct sweep *s,
     for (size_t i = 0; i < n; i++)
         print_loss(s, &all[i], f);
     if (n > 0)
-        fputs("\nto see one alone:\n", f);
+        fputs("\nto run one alone:\n", f);
     for (size_t i = 0, shown = 0; i < n && shown < COMMANDS_MAX; i++) {
         size_t k = 0;
 
@@ -206,10 +206,8 @@ static void print_groups(const struct sweep *s,
 {
     const struct sweep_description *d = s->description;
 
-    fprintf(f,
-            "\ncases that lose, and the worst, by what they have\n"
-            "  %-20s %6s",
-            "", "cases");
+    fprintf(f, "\nlost cases, and the worst, by feature\n  %-20s %6s", "",
+            "cases");
     for (int m = 0; m < SWEEP_METRICS; m++)
         fprintf(f, " %9s %8s", metric_names[m], "worst");
     fputc('\n', f);
