@@ -26,13 +26,11 @@ static const struct field {
     {"model", TEXT(model), 0, 0, false,
      "model whose engines read the store; a model has at most one"},
     {"kv_events", TEXT(kv_events), 0, 0, false,
-     "address at which the store publishes KV events over ZMQ: "
-     "`tcp://host:port`"},
+     "ZMQ address at which the store publishes KV events: `tcp://host:port`"},
     {"kv_replay", TEXT(kv_replay), 0, 0, true,
      "address at which the store replays lost KV events: `tcp://host:port`"},
     {"kv_topic", TEXT(kv_topic), 0, 0, true,
-     "only KV events whose topic begins with this text are read; without it, "
-     "all"},
+     "read only KV events of topics with this prefix; without it, all"},
     {"tokens_per_s", NUMBER(tokens_per_s), INT64_C(1000000000), 0, false,
      "prompt tokens per second whose KV an engine can load from the store"},
     {"parts", NUMBER(parts), 4096, 1, false,

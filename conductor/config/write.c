@@ -129,15 +129,11 @@ void config_example(FILE *out)
 static void tenants_reference(FILE *out)
 {
     fputs(
-        "\n"
-        "## tenants\n"
-        "\n"
+        "\n## tenants\n\n"
         "`tenants_file` is JSON with a member `tenants`, an array of at most "
         "63 objects;\n"
-        "[operating.md](operating.md#tenants) says what they are for.\n"
-        "\n"
-        "| field | default | meaning |\n"
-        "|---|---|---|\n"
+        "[operating.md](operating.md#tenants) says what they are for.\n\n"
+        "| field | default | meaning |\n|---|---|---|\n"
         "| `name` | required | name in metrics and explain: letters, digits, "
         "`.`, `_`, `-`; not `other` |\n"
         "| `weight` | `1` | from 0.01 to 100: its share relative to the other "
