@@ -55,9 +55,9 @@ static int on_challenge(struct handshake *hs, struct frame_conn *conn,
     if (hs->challenged)
         return -EPROTO;
     if (!hs->secret)
-        return error_say(
-            why, MSG_TEXT_MAX, -EACCES,
-            "it asks for a secret: give this side the same --secret-file");
+        return error_say(why, MSG_TEXT_MAX, -EACCES,
+                         "the other side requires a secret: give this side the "
+                         "same --secret-file");
     hs->challenged = true;
     memcpy(hs->nonce, m.nonce, sizeof(hs->nonce));
     send_proof(hs, conn, SECRET_CONNECTS);
@@ -86,10 +86,9 @@ static int on_welcome(const struct handshake *hs, const uint8_t *payload,
                       char why[MSG_TEXT_MAX])
 {
     if (hs->secret && !hs->proven)
-        return error_say(
-            why, MSG_TEXT_MAX, -EACCES,
-            "it does not prove that it knows the secret: give it the "
-            "same secret file");
+        return error_say(why, MSG_TEXT_MAX, -EACCES,
+                         "the other side does not prove the secret: give it "
+                         "the same secret file");
     if (msg_welcome_unpack(payload, len, welcome))
         return -EBADMSG;
     return welcome->version == PROTO_VERSION ? 1 : -EPROTO;
@@ -168,7 +167,7 @@ int handshake_accept(struct handshake *hs, struct frame_conn *conn,
         return on_hello(hs, conn, h, payload, refusal);
     if (h->type != FRAME_PROOF || msg_proof_unpack(payload, h->length, &m))
         return refuse(refusal, PROTO_E_BAD_FRAME, true,
-                      "%s (type %u) where a PROOF has to come",
+                      "%s (type %u) in place of PROOF",
                       frame_type_name(h->type), h->type);
     if (!secret_proves(hs->secret, SECRET_CONNECTS, hs->nonce, hs->digest,
                        m.mac))

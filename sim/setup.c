@@ -314,7 +314,7 @@ int sim_check_config(const struct sim_config *c, char err[SIM_ERROR_BYTES])
     else if (c->conductors > 1 &&
              c->cluster->cache_at == CLUSTER_CACHE_AT_DISPATCH)
         snprintf(err, SIM_ERROR_BYTES,
-                 "%u conductors: cluster %s has cache_at \"dispatch\", by "
+                 "%u conductors: cluster %s has cache_at \"dispatch\", with "
                  "which all would know a block before any node has it",
                  (unsigned)c->conductors, c->cluster->name);
     else

@@ -132,7 +132,7 @@ static int profile_into(FILE *out, const struct worker_options *o,
 /* Profiles into a file, which is removed on failure. */
 static int profile(const struct worker_options *o, struct engine *engine)
 {
-    char err[512] = "cannot write it";
+    char err[512] = "cannot write the file";
     FILE *out = fopen(o->profile, "w");
 
     if (!out)

@@ -65,10 +65,11 @@ static int take_login(struct redis_url *url, const char *text, size_t n,
                          "before the @ must be [USER]:PASSWORD");
     if (!take_word(url->user, text, (size_t)(colon - text)) ||
         !take_word(url->password, colon + 1, n - (size_t)(colon + 1 - text)))
-        return error_say(err, err_bytes, -EINVAL,
-                         "user and password must have at most %d bytes, with "
-                         "%%XX only for bytes but 00",
-                         REDIS_WORD_MAX - 1);
+        return error_say(
+            err, err_bytes, -EINVAL,
+            "user and password must have at most %d bytes, and %% only in %%XX "
+            "other than %%00",
+            REDIS_WORD_MAX - 1);
     return 0;
 }
 
@@ -122,10 +123,10 @@ static int take_database(struct redis_url *url, const char *text, char *err,
     unsigned long n = strtoul(text, NULL, 10);
 
     if (text[digits] || digits > 5 || n >= DATABASES)
-        return error_say(err, err_bytes, -EINVAL,
-                         "the database behind the last / must be a number "
-                         "below %d",
-                         DATABASES);
+        return error_say(
+            err, err_bytes, -EINVAL,
+            "the database after the last / must be a number below %d",
+            DATABASES);
     url->database = (unsigned)n;
     return 0;
 }
@@ -141,8 +142,8 @@ static int take_path(struct redis_url *url, const char *path, bool named,
 
         if (n == 0 || !take_word(url->primary, rest, n))
             return error_say(err, err_bytes, -EINVAL,
-                             "behind the addresses of Sentinels must be /NAME, "
-                             "the primary's name there");
+                             "/NAME must follow the addresses of Sentinels: "
+                             "the primary's name");
         rest += n;
         rest += *rest == '/';
     }

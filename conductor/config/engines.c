@@ -94,7 +94,7 @@ static const struct field {
      "engine, as set when it was started: `sglang`: "
      "`--disaggregation-bootstrap-port`, default 8998; `mooncake`: "
      "`VLLM_MOONCAKE_BOOTSTRAP_PORT`, default 8998; `offloading`: the `port` "
-     "of its tier or `VLLM_P2P_SIDE_CHANNEL_PORT`, default 5710, plus "
+     "of its tier or `VLLM_P2P_SIDE_CHANNEL_PORT` (default 5710), plus "
      "`dp_rank`"},
     {"index", WORD(index), "auto",
      "how the conductor knows the engine's cached blocks: `predicted`: prompts "

@@ -199,9 +199,9 @@ static const struct option_spec all_options[] = {
      "tenants then cannot reuse each other's cached blocks; one of:",
      .reloads = true, .initial = "open", .choice = keys_name},
     {"tenants_file", OPTION_STRING, AT(tenants_file), "file", 0, 0,
-     "JSON file with the names and weights of tenants ([below](#tenants)); "
-     "values of tenant_header that it does not list are one tenant together; "
-     "empty = each value is a tenant of weight 1",
+     "JSON file with tenants' names and weights ([below](#tenants)); values of "
+     "tenant_header outside the file form one tenant; empty = each value is a "
+     "tenant of weight 1",
      .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
     {"cors_origins", OPTION_STRING, AT(cors_origins), "origins", 0, 0,
      "origins whose web pages may send requests (https://HOST[:PORT], "

@@ -193,8 +193,9 @@ static int read_query(struct reading *r, struct http_slice query)
             continue;
         }
         if (which)
-            return refuse(r, name, value,
-                          "left out: one of key, prompt and tokens is taken");
+            return refuse(
+                r, name, value,
+                "left out: only one of key, prompt and tokens may be given");
         rc = take_member(r, name, value);
         which = true;
     }
@@ -208,10 +209,10 @@ static int read_query(struct reading *r, struct http_slice query)
     return refuse(
         r, (struct http_slice){r->copies ? "prompt" : "key", r->copies ? 6 : 3},
         (struct http_slice){"", 0},
-        r->copies ? "there, or tokens: a JSON body, or "
+        r->copies ? "given, or tokens, in a JSON body or as "
                     "/admin/replicas?copies=N&prompt=TEXT"
-                  : "there, or prompt, or tokens: /admin/blocks?"
-                    "key=HEX, or a JSON body");
+                  : "given, or prompt, or tokens, in a JSON body or as "
+                    "/admin/blocks?key=HEX");
 }
 
 /* An array of token ids. */
@@ -280,7 +281,7 @@ static int read_body(struct reading *r, struct http_slice query,
 
     if (query.n > 0)
         return refuse(r, (struct http_slice){"query", 5}, query,
-                      "empty where there is a body");
+                      "empty if there is a body");
     if (fields_read(&f, body, n, read_members, r) == 0)
         return r->no_memory ? no_memory(r) : 0;
     bad = strncmp(why, "line ", 5) == 0;

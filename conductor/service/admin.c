@@ -288,8 +288,8 @@ static int say_why(const struct service *s, const struct pool_instance *in,
                          "have the role both",
                          in->name);
     return error_say(err, SERVICE_ERROR_BYTES, rc,
-                     "name: \"%.100s\": this worker does not know the frame "
-                     "ROLE: restart it with --role %s",
+                     "name: \"%.100s\": this worker's version cannot switch "
+                     "roles: restart it with --role %s",
                      in->name, role);
 }
 

@@ -58,9 +58,8 @@ static int refuse_access(const struct config *c, int rc,
     return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
                      "access_log: \"%.200s\": %s", c->access_log,
                      rc == -ENXIO
-                         ? "a pipe without a reader, which the conductor is "
-                           "not permitted to read either: start the reader "
-                           "first, or let the conductor read the pipe"
+                         ? "a pipe without a reader: start the reader first, "
+                           "or permit the conductor to read the pipe"
                          : strerror(-rc));
 }
 

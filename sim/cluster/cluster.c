@@ -60,8 +60,8 @@ static int check_nodes(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
     if ((c->pair_prefills == 0) != (c->pair_decodes == 0) ||
         (uint64_t)c->pair_prefills + c->pair_decodes > c->coupled_nodes)
         return refuse(err,
-                      "%s: coupled.pairs: %lu + %lu of %lu nodes: some of "
-                      "both, or none",
+                      "%s: coupled.pairs: %lu + %lu of %lu nodes: must have "
+                      "both kinds, or none",
                       c->name, (unsigned long)c->pair_prefills,
                       (unsigned long)c->pair_decodes,
                       (unsigned long)c->coupled_nodes);

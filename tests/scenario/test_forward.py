@@ -1679,7 +1679,7 @@ class Configuration(Case):
                  'other ports than kv_events'),
                 ('kv_replay', 'tcp://h:5558', {'kv_events': 'tcp://h:5557',
                                                'dp_ranks': 4},
-                 'other ports than kv_events, 4 each')):
+                 'other ports than kv_events, which needs 4')):
             self.refused([{**good, **fields, field: value}],
                          f'engines[0].{field}: "{value}": must ', *words)
         for rank in (-1, 256, '0'):

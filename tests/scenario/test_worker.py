@@ -465,7 +465,8 @@ class Refusals(WorkerCase):
         self.assertIsNone(process.poll())
         self.accept()
         wait_until('each is logged', lambda: self.log('w').count(
-            'waiting for it to give up the worker of that name') == refusals)
+            'waiting until the conductor drops the worker of that name'
+        ) == refusals)
 
     def test_bad_options(self):
         good = {'--conductor': '127.0.0.1:1'}

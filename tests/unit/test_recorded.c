@@ -110,7 +110,7 @@ static void test_refused(void)
                    "requests[0]: 7: must be an object");
     expect_refused(ONE(200, "[[1,2]]", "m"),
                    "requests[0].add: 2 blocks: must be 3, the full blocks of "
-                   "in (3) but for keep");
+                   "in (3) less keep");
     expect_refused(ONE(200, "[[1,0]]", "m"),
                    "requests[0].add[0]: [1,0]: must be [first id, count], the "
                    "count above 0 and no id above 4294967295");
@@ -139,7 +139,7 @@ static void test_refused(void)
     expect_refused(HEAD("\"requests\":[") FIRST(200, "[[1,3]]", "m")
                        TURN(1, 0, 300, 0, 3, "[[4,9]]", "") "]}",
                    "requests[1].add: 9 blocks: must be 1, the full blocks of "
-                   "in (4) but for keep");
+                   "in (4) less keep");
     expect_refused(HEAD("\"requests\":[{\"t\":0,\"sub\":1}]}"),
                    "requests[0].sub: 1: must be 0, the parent, in the first "
                    "turn");

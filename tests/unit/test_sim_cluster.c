@@ -215,8 +215,9 @@ static void test_errors(void)
             "F: c: nodes that decode need a decode cost");
     refused("{" MODEL POLYNOMIAL PREFILL COUPLED LINKS "}",
             "F: coupled: does not go with \"prefill\" and \"decode\"");
-    refused("{" MODEL POLYNOMIAL PAIRED(5, 1) LINKS "}",
-            "F: c: coupled.pairs: 5 + 1 of 5 nodes: some of both, or none");
+    refused(
+        "{" MODEL POLYNOMIAL PAIRED(5, 1) LINKS "}",
+        "F: c: coupled.pairs: 5 + 1 of 5 nodes: must have both kinds, or none");
     refused("{" MODEL POLYNOMIAL PAIRED(1, 1) "\"links\": {\"gbps\": 0}}",
             "F: c: links.gbps: 0, but pairs push KV");
     refused("{" MODEL POLYNOMIAL PREFILL DECODE "\"links\": {\"gbps\": 0}}",

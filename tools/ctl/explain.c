@@ -187,10 +187,10 @@ int ctl_explain(struct ctl *ctl, const char *id)
 
     for (const char *c = id; *c; c++)
         if (*c <= ' ' || *c > '~' || strchr("?#%", *c) || c - id > 62)
-            return options_complain(CTL_NAME,
-                                    "ID: \"%.80s\": must be up to 63 "
-                                    "characters as of a request's id",
-                                    id);
+            return options_complain(
+                CTL_NAME,
+                "ID: \"%.80s\": must be a request's id, of up to 63 characters",
+                id);
     snprintf(path, sizeof path, "/admin/explain/%s", id);
     if (ctl_ask(ctl, CTL_GET, path, &json))
         return 1;

@@ -111,7 +111,7 @@ static void read_runs(struct fields *f, const struct fields_object *o,
     if (f->rc == 0 && added != full_blocks(s, turn) - turn->keep)
         fields_refuse(
             f, o->path, "add",
-            "%llu blocks: must be %u, the full blocks of in (%u) but for keep",
+            "%llu blocks: must be %u, the full blocks of in (%u) less keep",
             (unsigned long long)added, full_blocks(s, turn) - turn->keep,
             full_blocks(s, turn));
 }

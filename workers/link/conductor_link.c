@@ -124,8 +124,9 @@ static int on_error(struct conductor_link *l, const uint8_t *payload,
     bool waits = m.code == PROTO_E_DUPLICATE && !final;
     snprintf(text, sizeof(text), "the conductor refuses this worker (%s): %s%s",
              proto_code_name(m.code), m.text,
-             waits ? "; waiting for it to give up the worker of that name"
-                   : "");
+             waits
+                 ? "; waiting until the conductor drops the worker of that name"
+                 : "");
     if (final)
         l->ops->refused(l->arg, text);
     else

@@ -48,7 +48,7 @@ static const char *why_not(int rc)
         return "its checksum is wrong";
     case -ESTALE:
     case -ENOENT:
-        return "it is not there any more";
+        return "it is gone";
     case -ENODATA:
         return "the file ends before it";
     default:

@@ -125,7 +125,7 @@ static const char *misfit(const struct pipeline *p,
         return "this engine computes no stages";
     if (m->to_layer > l->layers || m->chunk_tokens > l->step_tokens ||
         m->n_tokens > l->window_tokens)
-        return "its layers, chunks or tokens are too many";
+        return "it has too many layers, chunks or tokens";
     return NULL;
 }
 
@@ -142,7 +142,7 @@ static int on_begin(struct pipeline *p, struct frame_conn *conn,
         return refuse(p, conn, h->request_id, PROTO_E_INVALID, why);
     if (p->n_stages >= PIPELINE_STAGES_MAX)
         return refuse(p, conn, h->request_id, PROTO_E_BUSY,
-                      "too many stages are computed here");
+                      "this worker computes too many stages already");
     struct stage *s = stage_new(p, conn, h->request_id, &m);
     if (!s || make_room(s) < 0) {
         if (s)

@@ -193,7 +193,7 @@ void worker_conductors_tick(struct worker *w, int64_t now_us)
             log_info("no conductor leads any more: orders of all conductors "
                      "are followed");
         else
-            log_info("the conductor that led is gone: orders with the lower "
+            log_info("the leading conductor is gone: orders with the lower "
                      "token %llu are followed",
                      (unsigned long long)w->lead.token);
     }

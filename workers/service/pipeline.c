@@ -69,7 +69,7 @@ void worker_lead(struct worker *w, struct request *r,
         log_warn("request %llu: no group, this worker prefills it alone: %s",
                  (unsigned long long)r->id,
                  rc == -EINVAL  ? "its layers or chunks do not fit this worker"
-                 : rc == -EBUSY ? "it leads too many already"
+                 : rc == -EBUSY ? "it leads too many groups already"
                                 : "out of memory");
 }
 

@@ -177,9 +177,7 @@ static bool read_some(struct shared_line *l, size_t *bytes)
     if (*bytes <= l->most_bytes)
         return true;
     snprintf(why, sizeof(why),
-             "an answer is longer than the %zu bytes that a request of ours "
-             "can cause",
-             l->most_bytes);
+             "an answer is longer than the expected %zu bytes", l->most_bytes);
     shared_line_close(l, why);
     return false;
 }

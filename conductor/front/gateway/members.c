@@ -277,7 +277,7 @@ void index_unregister(const struct front_call *call)
     } else if (g.n == 0) {
         openai_error_set(&error, 404, "unknown_instance", "instance_id",
                          "instance_id: \"%.60s\": is not registered for tenant "
-                         "\"%.60s\" and that rank",
+                         "\"%.60s\" and this rank",
                          q.instance, who_tenant(&q));
         index_refuse(call, &error);
     } else {

@@ -96,7 +96,7 @@ const struct question_member *question_member(struct question_reader *r,
         r->seen |= UINT64_C(1) << i;
         return m;
     }
-    (void)question_refuse(r, "unknown_field", name, "is not known here");
+    (void)question_refuse(r, "unknown_field", name, "is unknown");
     return NULL;
 }
 

@@ -63,9 +63,9 @@ int tenants_write(struct tenants *t, struct evbuffer *out)
     for (size_t i = 0; i <= t->n; i++)
         bad |= put_line(out, "waiting", &t->all[i], (double)t->all[i].waiting);
     bad |= put_help(out, "standing_ratio", "gauge",
-                    "Tenant's part of the last minute's work over its fair "
-                    "share: below 1 = less than its share; the lowest over "
-                    "models. Only tenants with requests in that minute.");
+                    "The tenant's share of the last minute's work, divided by "
+                    "its fair share; the lowest over models. Only tenants with "
+                    "requests in that minute.");
     for (size_t i = 0; i <= t->n; i++)
         if (t->all[i].standing >= 0.0)
             bad |=

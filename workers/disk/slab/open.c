@@ -128,10 +128,9 @@ static int check_headers(struct disk_opening *o)
         ours = ours || wire_u64_at(page, 0) == DISK_FILE_MAGIC;
     }
     if (!ours)
-        return disk_slab_fail(
-            o, -EINVAL,
-            " is there and is not a slab of KV blocks: it is left "
-            "alone; delete it, or name another file");
+        return disk_slab_fail(o, -EINVAL,
+                              " exists and is not a slab of KV blocks: delete "
+                              "it, or name another file");
     log_warn("%s: both headers are damaged; all of it counts as empty",
              o->config->path);
     o->fresh = true;

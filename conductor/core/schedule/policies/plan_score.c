@@ -22,8 +22,8 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
                            "each prefill that waits or runs on the instance"},
     [PLAN_HELD_PRICE] =
         {"held_price", "", 0, 1e6, false, 6,
-         "aggregated pools: seconds to add to wait_price for each request, per "
-         "instance, that waits for KV space to decode"},
+         "aggregated pools: seconds to add to wait_price for each request that "
+         "waits for KV space to decode, divided by the instances"},
     [PLAN_ORDER] = {"order", NULL, 0, 1, true, 1,
                     "1: instances run the shortest prefill first, unless "
                     "another prefill would miss its deadline for it; 0: they "

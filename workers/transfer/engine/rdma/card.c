@@ -159,8 +159,8 @@ int card_open(struct card *c, char *err, size_t err_bytes)
     c->cq = ibv_create_cq(c->verbs, completions_of(c->rdma), c, c->channel, 0);
     if (!c->cq)
         return error_say(err, err_bytes, -EINVAL,
-                         "%s has no queue of %d completions: fewer credits "
-                         "or end points",
+                         "%s supports no queue of %d completions: set fewer "
+                         "credits or end points",
                          name, completions_of(c->rdma));
     rc = job_thread_start(&c->jobs);
     if (rc == 0)
