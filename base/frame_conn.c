@@ -252,8 +252,8 @@ static void refuse_plain(struct frame_conn *c)
 
     wire_buf_init(&buf, 4096);
     msg_error_like_pack(&buf, FRAME_ERROR, 0, PROTO_E_REFUSED,
-                        "this port speaks TLS: --tls-ca FILE says whose "
-                        "certificate to trust");
+                        "this port speaks TLS: give --tls-ca FILE with the "
+                        "authorities to trust");
     if (!buf.failed)
         (void)!send(fd, buf.data, buf.len, MSG_DONTWAIT | MSG_NOSIGNAL);
     /* Reads the rest: closing with unread input resets the connection, which

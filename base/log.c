@@ -122,7 +122,7 @@ static void put_line(enum log_level level, char *text)
         char note[80];
 
         snprintf(note, sizeof(note),
-                 "%llu lines were lost: nobody read the log",
+                 "%llu lines were lost: the log was not read",
                  (unsigned long long)lost);
         written = write(STDERR_FILENO, line, make_line(LOG_WARN, note, line));
         if (!has_room()) {

@@ -269,8 +269,8 @@ static void on_watchdog(evutil_socket_t, short, void *)
 /* Logs that a part of the event loop could not be made. Returns -ENOMEM. */
 static int fail_loop(void)
 {
-    log_error("the event loop cannot be set up: there is no memory left, or no "
-              "open file (ulimit -n)");
+    log_error("the event loop cannot be set up: no memory, or no file "
+              "descriptor (ulimit -n) is left");
     return -ENOMEM;
 }
 

@@ -21,7 +21,8 @@ static void tell(struct redis *r, bool up)
         return;
     r->told_up = up;
     if (up)
-        log_info("%s: redis %s:%u is there", r->what, r->to.host, r->to.port);
+        log_info("%s: redis %s:%u is connected", r->what, r->to.host,
+                 r->to.port);
     else
         log_warn("%s: redis %s:%u is lost: %s", r->what, r->to.host, r->to.port,
                  r->why);

@@ -183,8 +183,8 @@ static void take_members(struct cluster *c, const redisReply *reply)
     if (digest == c->members_digest)
         return;
     c->members_digest = digest;
-    log_info(c->n_members == 1 ? "state: %zu conductor is there"
-                               : "state: %zu conductors are there",
+    log_info(c->n_members == 1 ? "state: %zu conductor holds a lease"
+                               : "state: %zu conductors hold leases",
              c->n_members);
     if (c->ops->members)
         c->ops->members(c->arg);

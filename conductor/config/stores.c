@@ -34,8 +34,8 @@ static const struct field {
     {"tokens_per_s", NUMBER(tokens_per_s), INT64_C(1000000000), 0, false,
      "prompt tokens per second whose KV an engine can load from the store"},
     {"parts", NUMBER(parts), 4096, 1, false,
-     "objects per block: one for each tensor- and pipeline-parallel rank that "
-     "stores its own"},
+     "objects per block: one per tensor- and pipeline-parallel rank that "
+     "stores its part"},
     {"max_blocks", NUMBER(max_blocks), 1 << 28, 1 << 20, false,
      "most objects that the conductor keeps track of, 32 bytes each"},
 };

@@ -278,7 +278,7 @@ void admin_reload(const struct front_call *call)
 {
     const struct front_options *o = &call->front->options;
     char err[SERVICE_ERROR_BYTES] =
-        "there is no configuration file to read again";
+        "the conductor was started without a configuration file";
     struct openai_error error;
     struct text_buf buf;
 

@@ -29,7 +29,7 @@ static void refuse(const struct front_call *call, enum tenant_refusal why,
         openai_error_set(&error, 401, "invalid_api_key", NULL, "header %s: %s",
                          name,
                          no_key ? "missing: it must hold a key of tenants_file"
-                                : "there is no such key");
+                                : "the key is unknown");
     else
         openai_error_set(&error, 429, limits[why].code, NULL,
                          "header %s: tenant %s: %s is %.0f, and %s: try again "

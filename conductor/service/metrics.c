@@ -146,8 +146,8 @@ static const struct counter_def {
     {"conductor_block_events_total", "{event=\"removed\"}", NULL,
      AT(block_events_removed)},
     {"conductor_index_inventories_total", "{event=\"asked\"}",
-     "Block inventories requested again from workers, and those after which "
-     "all blocks were indexed.",
+     "Block inventories requested again from workers (asked), and inventories "
+     "after which all blocks were indexed (healed).",
      AT(inventories_asked)},
     {"conductor_index_inventories_total", "{event=\"healed\"}", NULL,
      AT(inventories_healed)},
@@ -158,7 +158,7 @@ static const struct counter_def {
     {"conductor_tokenized_total", "{result=\"failed\"}", NULL,
      AT(tokenize_failed)},
     {"conductor_pair_legs_total", "{result=\"prefill\"}",
-     "Prefill legs sent to prefill engines, and those whose reply named no KV "
+     "Prefill legs sent to prefill engines, and legs whose reply named no KV "
      "to fetch.",
      AT(pairs)},
     {"conductor_pair_legs_total", "{result=\"no_kv\"}", NULL, AT(pairs_alone)},
@@ -188,7 +188,7 @@ static const struct counter_def {
      "other.",
      AT(warm.joined)},
     {"conductor_warm_crowded_total", "",
-     "Refused prompts not kept, because they are too many or too long.",
+     "Refused prompts not kept for the background: too many, or too long.",
      AT(warm.crowded)},
     {"conductor_warm_pieces_total", "",
      "Background prefills, of 512 tokens each.", AT(warm.pieces)},

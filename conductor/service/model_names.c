@@ -45,8 +45,7 @@ static void tell(const struct service *s, const struct name_set *set)
     char engines[TELL_ENGINES * (ENGINE_NAME_MAX + 2) + 32];
 
     if (set->name.n_engines == 0) {
-        log_warn("model %s: no engine has %s any more: requests that name it "
-                 "get 503",
+        log_warn("model %s: no engine has %s any more: requests for it get 503",
                  s->model.name, set->name.name);
         return;
     }

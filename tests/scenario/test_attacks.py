@@ -113,7 +113,7 @@ class Early(Attack):
         self.assertError(cluster.api.request('POST', '/v1/completions', {
             'prompt': 'x'}), 401, 'header authorization: missing')
         self.assertError(cluster.api.request('POST', '/v1/completions', {
-            'prompt': 'x'}, bearer('no')), 401, 'there is no such key')
+            'prompt': 'x'}, bearer('no')), 401, 'the key is unknown')
 
         def lines():
             with open(log, encoding='utf-8') as f:

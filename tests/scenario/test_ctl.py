@@ -48,8 +48,8 @@ class Ctl(Case):
         long = ' é%' * 1500
         cluster.api.complete(long)
         self.assertEqual(self.good(cluster, 'replicas', '2', long),
-                         '375 blocks: 1 hold them\nnot 2: no other worker '
-                         'that prefills can take a copy now\n')
+                         '375 blocks: 1 hold them\nnot 2: no other prefill '
+                         'worker can take a copy now\n')
         self.bad(cluster.ports['http'], ('replicas', '0', long), 1,
                  '/admin/replicas: 400: copies: 0: must be')
         text = self.good(cluster, 'explain',
@@ -123,8 +123,8 @@ class Ctl(Case):
                 'env', f'CONDUCTOR_ADDRESS=127.0.0.1:{port}', ctl, *words)
         status, out, errors = at(cluster.ports['http'], 'instances')
         self.assertEqual((status, out), (1, ''))
-        self.assertRegex(errors, '404: path: "/admin/instances": not at this '
-                                 'address.* ask at admin_listen')
+        self.assertRegex(errors, '404: path: "/admin/instances": not served at '
+                                 'this address.* use admin_listen')
         self.assertError(cluster.api.request('GET', '/nothing'), 404,
                          'does not exist, and is not forwarded to engines')
         self.assertEqual(at(cluster.ports['admin'], 'instances')[::2], (0, ''))

@@ -1732,8 +1732,8 @@ class Configuration(Case):
         self.refused([{**good, 'block_tokens': 16},
                       {**good, 'name': 'b', 'block_tokens': 32},
                       {**good, 'name': 'c', 'block_tokens': 24}],
-                     'engines[2].block_tokens: 24: no block size of an index '
-                     'fits both it and the 16 of engine a')
+                     'engines[2].block_tokens: 24: no block size of the '
+                     'index fits both this size and the 16 of engine a')
         self.refused([{**good, 'block_tokens': 12},
                       {**good, 'name': 'b', 'block_tokens': 16}],
                      'engines[1].block_tokens: 16', '12 of engine a')

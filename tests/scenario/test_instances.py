@@ -223,7 +223,7 @@ class Admin(InstanceCase):
         with self.assertRaises(http.client.IncompleteRead):
             response.read()
         begun.close()
-        self.assertIn('engine_drain_ms is over: 2 requests that it still has',
+        self.assertIn('engine_drain_ms is over: 2 running requests are cut off',
                       cluster.conductor.log())
 
     def test_one_url_twice(self):
@@ -1266,7 +1266,8 @@ class Models(InstanceCase):
                 ('strict', ''),
                 ('unnamed', ', because its model is not known yet')):
             line = (f'engine {name} gets no work{why}: asked for /v1/models it '
-                    'answers 200, and its list of models is too long')
+                    'answers 200, and its list of models is longer than '
+                    '1 MiB')
             wait_until('the log says so',
                        lambda line=line: line in cluster.conductor.log())
         e.models = unnamed.models = [self.card('m')]

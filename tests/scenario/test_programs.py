@@ -75,23 +75,23 @@ class BadConfiguration(Case):
                  'worker_listen: "0.0.0.0:80": must differ from listen'),
                 ({'listen': '0.0.0.0:5557',
                   'engines': [{**ranks, 'name': 'a'}]},
-                 'listen: "0.0.0.0:5557": engine a connects there with its KV '
-                 'events'),
+                 'listen: "0.0.0.0:5557": engine a sends its KV events there'),
                 ({'worker_listen': '[::]:5557',
                   'engines': [{**engine, 'name': 'a'}]},
-                 'worker_listen: "[::]:5557": engine a connects there'),
+                 'worker_listen: "[::]:5557": engine a sends its KV '
+                 'events there'),
                 ({'listen': '127.0.0.1:5557', 'stores': [store],
                   'engines': [{'url': 'http://h', 'model': 'm', 'name': 'a'}]},
-                 'listen: "127.0.0.1:5557": store s connects there with its '
-                 'KV events'),
+                 'listen: "127.0.0.1:5557": store s sends its KV events '
+                 'there'),
                 ({'stores': [store], 'engines': [{**ranks, 'name': 'a'}]},
-                 'stores[0].kv_events: "tcp://*:5557": engine a connects '
-                 'there, too'),
+                 'stores[0].kv_events: "tcp://*:5557": engine a sends '
+                 'its KV events there, too'),
                 ({'stores': [store, {**store, 'name': 't', 'model': 'n'}],
                   'engines': [{'url': 'http://h', 'model': m, 'name': m}
                               for m in 'mn']},
-                 'stores[1].kv_events: "tcp://*:5557": store s connects '
-                 'there, too'),
+                 'stores[1].kv_events: "tcp://*:5557": store s sends '
+                 'its KV events there, too'),
                 ({'engines': [{**engine, 'name': 'a'},
                               {**ranks, 'name': 'b'}]},
                  'engines[1].kv_events: "tcp://127.0.0.1:5555": engine a '

@@ -103,9 +103,9 @@ class Tls(Certificates, Case):
         probe = Probe(self, url, ca=[ca])
         self.addCleanup(probe.child.kill)
         wait_until('it has an end', lambda: 'cannot be used' in
-                   probe.logged() or 'is there' in probe.logged())
+                   probe.logged() or 'is connected' in probe.logged())
         log = probe.logged()
-        self.assertNotIn('is there', log)
+        self.assertNotIn('is connected', log)
         probe.child.stdin.close()
         probe.child.stdout.close()
         probe.child.wait()
@@ -251,9 +251,9 @@ class Redis(Case):
         probe = Probe(self, 'redis+sentinel://:secret@127.0.0.1:'
                       f'{guard.getsockname()[1]}/pool', timeout_ms=10000)
         self.addCleanup(probe.child.kill)
-        wait_until('it is up, or has given up', lambda: 'is there' in
+        wait_until('it is up, or has given up', lambda: 'is connected' in
                    probe.logged() or 'cannot be used' in probe.logged())
-        self.assertIn('is there', probe.logged())
+        self.assertIn('is connected', probe.logged())
         probe.expect('up')
         probe.ask('SET k v', 'OK')
         probe.end()

@@ -438,8 +438,8 @@ class NoRedis(WorkerCase):
         w = self.worker('w', 'both', '--shared-store-mib', '8',
                         '--shared-store',
                         f'redis://127.0.0.1:{server.server_address[1]}')
-        wait_until('it is away', lambda: 'is away: one of its answers has the '
-                   'wrong form' in self.log('w'))
+        wait_until('it is down', lambda: 'is down: one of its answers is '
+                   'malformed' in self.log('w'))
         self.leave(w)
 
 

@@ -385,7 +385,7 @@ class TlsWorkers(TlsCase):
         ca = os.path.join(self.folder, 'ca.pem')
         other = self.authority('other')
         self.refused(cluster, 'TLS: its certificate: ', 'issuer', tls_ca=other)
-        self.refused(cluster, 'this port speaks TLS: --tls-ca FILE says')
+        self.refused(cluster, 'this port speaks TLS: give --tls-ca FILE')
         self.assertIn('TLS: the other side does not speak it',
                       cluster.conductor.log())
         another = self.write('another', 'o' * 32)

@@ -467,7 +467,7 @@ static void test_no_transport(void)
     push_begin(&p, BT);
     while (!p.from.push_over)
         turn(&p);
-    CU_ASSERT_STRING_EQUAL(p.from.why, "there is no transport that both have");
+    CU_ASSERT_STRING_EQUAL(p.from.why, "both have no transport in common");
     CU_ASSERT_PTR_NULL(p.to.received->receive.next_token);
     p.from.transfer->n_transports = n_transports;
     pair_fini(&p);

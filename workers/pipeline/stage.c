@@ -148,7 +148,7 @@ static int on_begin(struct pipeline *p, struct frame_conn *conn,
         if (s)
             stage_free(s);
         return refuse(p, conn, h->request_id, PROTO_E_BUSY,
-                      "there is no room for its KV");
+                      "this worker has no room for its KV");
     }
     *stage = s;
     log_info("request %llu: layers %u to %u of tokens %u to %u are computed "

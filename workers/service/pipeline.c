@@ -66,11 +66,12 @@ void worker_lead(struct worker *w, struct request *r,
     int rc = pipeline_lead(w->pipeline, r, m);
 
     if (rc < 0)
-        log_warn("request %llu: no group, this worker prefills it alone: %s",
-                 (unsigned long long)r->id,
-                 rc == -EINVAL  ? "its layers or chunks do not fit this worker"
-                 : rc == -EBUSY ? "it leads too many groups already"
-                                : "out of memory");
+        log_warn(
+            "request %llu: this worker prefills it alone, without a group: %s",
+            (unsigned long long)r->id,
+            rc == -EINVAL  ? "its layers or chunks do not fit this worker"
+            : rc == -EBUSY ? "it leads too many groups already"
+                           : "out of memory");
 }
 
 int worker_stage_frame(void *arg, struct frame_conn *conn, struct stage **stage,

@@ -54,7 +54,7 @@ int receive_on_begin(struct inbound *in, uint64_t id, const uint8_t *payload,
     if (m.prompt_digest != r->prompt.digest)
         return refuse(in, id, "the request was announced for another prompt");
     if (!route_hopes(in->route))
-        return refuse(in, id, "there is no transport that both have");
+        return refuse(in, id, "both have no transport in common");
     r->receive.next_token =
         calloc(t->config.layout->layers, sizeof(*r->receive.next_token));
     if (!r->receive.next_token)

@@ -328,7 +328,7 @@ static int read_stream(const json_t *body, struct openai_params *out,
     value = json_object_get(options, "include_obfuscation");
     if (value && !json_is_null(value) && !json_is_false(value))
         return bad_value(error, "stream_options.include_obfuscation", value,
-                         "false: there is none");
+                         "false: none is sent");
     if (read_bool(options, "include_usage", "stream_options.include_usage",
                   &out->include_usage, error) ||
         read_bool(options, "continuous_usage_stats",

@@ -155,7 +155,7 @@ static void on_again(void *arg)
     feed->stats.reconnects++;
     if (log_rate_takes(&feed->feeds->told, FEED_LINES_PER_S))
         log_info("engine %s: rank %u: reconnected for KV events: its blocks "
-                 "are forgotten, and asked for again",
+                 "are forgotten, and a replay is requested",
                  feed->config.name, stream_rank(&feed->streams[intake->rank]));
     if (feed->config.bind) {
         kv_feed_forget(feed);

@@ -54,7 +54,7 @@ static const struct {
     {"unheard_requests", "", "gauge",
      "Requests with new blocks that ended since the engine's last KV event."},
     {"event_replays_total", "result=\"asked\"", "counter",
-     "Replays of KV events requested from the engine, and those that failed."},
+     "Replays of KV events requested from the engine, and failed replays."},
     {"event_replays_total", "result=\"failed\"", "counter", NULL},
     {"event_faults_total", "fault=\"malformed\"", "counter",
      "Faults in the engine's KV events: malformed message, message too slow to "

@@ -59,7 +59,8 @@ int report_peers(const struct cluster *cluster, struct evbuffer *out)
         {"echoes_total", "counter",
          "Batches of this conductor read back from Redis.", (double)c.echoes},
         {"echo_seconds_total", "counter",
-         "Sum of the times from an event until its batch was read back.",
+         "Sum of the times from an event until its batch was read back from "
+         "Redis.",
          (double)c.echo_us / 1e6},
         {"untold_total", "counter",
          "Batches of events that Redis did not take.", (double)c.untold},
@@ -92,7 +93,7 @@ int report_peers(const struct cluster *cluster, struct evbuffer *out)
          "1 while this conductor applies only its own share of keys' limits.",
          c.limits.alone},
         {"limits_told_total", "counter",
-         "Reports of keys' use of their limits that Redis took.",
+         "Reports of keys' limit use that Redis accepted.",
          (double)c.limits.told},
         {"foreign_requests", "gauge",
          "Requests of other conductors booked at this conductor.",

@@ -191,11 +191,11 @@ void request_instance_lost(struct service_request *request, uint32_t id,
             snprintf(text, sizeof(text), "%s after %u of %u tokens", why,
                      request->output.n_tokens, request->prompt.max_tokens);
         else
-            snprintf(
-                text, sizeof(text),
-                "%s; failed attempts: %u. /admin/instances shows which "
-                "instances are ready, and conductor's log why others are not",
-                why, request->dispatch.retries + 1);
+            snprintf(text, sizeof(text),
+                     "%s; failed attempts: %u. /admin/instances shows which "
+                     "instances are ready, and the conductor's log why others "
+                     "are not",
+                     why, request->dispatch.retries + 1);
         request_fail(request, 502, "worker_failed", text, 0);
         return;
     }

@@ -118,7 +118,7 @@ int cuda_card_read_peer(struct cuda_card *c, const void *from, uint32_t page,
         rc = card_check(
             c,
             cudaMemcpyAsync(to, here, bytes, cudaMemcpyDeviceToHost, c->share),
-            "a copy of what came from another process");
+            "a copy of another process's blocks");
     if (rc == 0)
         rc = card_check(c, cudaStreamSynchronize(c->share),
                         "a copy from another process");

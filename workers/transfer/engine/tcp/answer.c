@@ -105,7 +105,7 @@ static int on_request(struct tcp_stream *s)
     const uint8_t *memory = tcp_offer_use(s->offer, &r, &grant, &rc);
     pthread_mutex_unlock(&t->set.lock);
     if (rc == -EPERM)
-        return break_offer(s, "it asked for memory that it was not granted");
+        return break_offer(s, "it requested memory that it was not granted");
     queue_answer(s, &(struct tcp_answer){
                         .status = memory ? TCP_DONE : TCP_REVOKED,
                         .grant = grant,
