@@ -290,7 +290,8 @@ class Slo(Case):
     def assert_true_miss(self, reply, limit_ms):
         text = reply.body['error']['message']
         self.assertNotIn('idle', text)
-        told_ms = re.match('predicted time to first token ([0-9.]+) ms', text)
+        told_ms = re.match('predicted time to first token of ([0-9.]+) ms',
+                           text)
         self.assertGreater(float(told_ms[1]), limit_ms)
         return float(told_ms[1])
 

@@ -415,7 +415,7 @@ class Refusals(WorkerCase):
             self.accept(reply=taken).close()
             self.assertIsNone(process.poll())
         link = self.accept()
-        self.assertRegex(self.log('w'), 'w is registered; waiting for')
+        self.assertRegex(self.log('w'), 'w is registered; waiting until')
         self.assertEqual(len(self.run_here(link, 1, [1] * 40, 4)[0]), 4)
 
     def test_a_conductor_that_is_away(self):
