@@ -146,8 +146,8 @@ int sim_views_start(struct sim *sim)
     if (sim->n_views > 1 &&
         (sim->rules.replicates > 0.0 || sim->rules.switch_us > 0)) {
         sim_fail(sim, -EINVAL,
-                 "%u conductors: replicate and switch_roles are simulated with "
-                 "one alone: set them to 0",
+                 "%u conductors: set replicate and switch_roles to 0: their "
+                 "simulation needs a single conductor",
                  (unsigned)sim->n_views);
         return -EINVAL;
     }

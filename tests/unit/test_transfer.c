@@ -256,7 +256,7 @@ static bool push_damaged(enum site_way way, useconds_t us)
     bool came = p.to.why[0] == '\0';
     CU_ASSERT(!came || site_push_same(&p.from, &p.to));
     CU_ASSERT(came ||
-              strcmp(p.to.why, "its KV does not have its checksums") == 0);
+              strcmp(p.to.why, "its KV does not match its checksums") == 0);
     pair_fini(&p);
     return came;
 }

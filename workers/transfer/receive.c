@@ -166,7 +166,7 @@ static void on_read(void *arg, int rc)
                  piece->rows.from_token + piece->rows.n_tokens);
         read_piece(piece);
     } else if (rc == -EILSEQ) {
-        fail(r, "its KV does not have its checksums");
+        fail(r, "its KV does not match its checksums");
     }
     /* Other errors: the sender revoked the grant, or its connection ends. */
 }
