@@ -1,5 +1,5 @@
 /*
- * What an engine tells of itself, for entries of the kind "auto": its kind by
+ * Reads what an engine tells of itself, for entries of the kind "auto": its kind by
  * its /v1/models, its version, and by its /server_info where it publishes KV
  * events. Pure.
  */

@@ -24,6 +24,8 @@ static void look_in(struct scout *s, int64_t ms)
 /* Smaller blocks, as SGLang's pages of one token, say nothing of a good size
  * for the model's index. */
 #define BLOCK_TOKENS_MIN 16
+/* vLLM looks at its whole system before it answers /server_info. */
+#define FACT_LIMIT_MS 15000
 
 static const char unknown[] =
     "gets no work, because its model is not known yet";
@@ -156,7 +158,9 @@ static void ask(struct scout *s)
                           .headers = s->authorization,
                       },
                       &ops, s);
-    look_in(s, s->exchange ? c->engine_timeout_ms : c->engine_health_ms);
+    look_in(s, !s->exchange       ? c->engine_health_ms
+               : s->question == 0 ? c->engine_timeout_ms
+                                  : FACT_LIMIT_MS);
 }
 
 /* Logs what an entry of the kind "auto" became. */
