@@ -2,7 +2,6 @@
  * same answers and the same KV, bit for bit, however the work is cut, wherever
  * the KV in front came from, with pages that are evicted meanwhile; and numbers
  * close to those of engine "cpu". Exits with 77 where there is no card. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 #include "tests/unit/cases.h"
 #include "tests/unit/engine_rig.h"
 #include "tests/unit/model_facts.h"
+#include "tests/unit/suite.h"
 #include "workers/engine/cuda/engine.h"
 
 #ifdef EMULATED
@@ -686,6 +686,20 @@ static void test_own_products(void)
 }
 #endif
 
+static const struct suite_test tests[] = {
+    {"close to engine cpu", test_close_to_cpu},
+    {"random steps, batches, evictions", test_mixed},
+    {"compute, load, both, layerwise", test_modes},
+    {"pages of another process", test_shared},
+    {"layer_done and abort", test_layer_done_and_abort},
+    {"shapes that are refused", test_refused},
+#ifdef EMULATED
+    {"too little memory, no card", test_memory},
+    {"a card that disappears", test_lost},
+    {"own matrix products", test_own_products},
+#endif
+};
+
 int main(void)
 {
     char why[256];
@@ -694,23 +708,5 @@ int main(void)
         printf("skipped: %s\n", why);
         return EXIT_SKIPPED;
     }
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("cuda_engine", NULL, NULL);
-    CU_add_test(suite, "close to engine cpu", test_close_to_cpu);
-    CU_add_test(suite, "random steps, batches, evictions", test_mixed);
-    CU_add_test(suite, "compute, load, both, layerwise", test_modes);
-    CU_add_test(suite, "pages of another process", test_shared);
-    CU_add_test(suite, "layer_done and abort", test_layer_done_and_abort);
-    CU_add_test(suite, "shapes that are refused", test_refused);
-#ifdef EMULATED
-    CU_add_test(suite, "too little memory, no card", test_memory);
-    CU_add_test(suite, "a card that disappears", test_lost);
-    CU_add_test(suite, "own matrix products", test_own_products);
-#endif
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed != 0;
+    return SUITE_RUN("cuda_engine", tests);
 }

@@ -1,6 +1,5 @@
 /* What the figures of the benches are made with: medians, sheets, the merge
  * without loss. */
-#include <CUnit/Basic.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 
 #include "tests/gpu/cake_run.h"
+#include "tests/unit/suite.h"
 
 #define BT CAKE_BLOCK_TOKENS
 
@@ -150,21 +150,13 @@ static void test_json_by_row(void)
     CU_ASSERT_EQUAL(remove(name), 0);
 }
 
-int main(void)
-{
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("gpu_rig", NULL, NULL);
-    CU_add_test(suite, "median", test_median);
-    CU_add_test(suite, "sheet", test_sheet);
-    CU_add_test(suite, "full sheet", test_sheet_full);
-    CU_add_test(suite, "JSON by row", test_json_by_row);
-    CU_add_test(suite, "learn", test_learn);
-    CU_add_test(suite, "learn from less than a step", test_learn_little);
-    CU_add_test(suite, "ideal", test_ideal);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed != 0;
-}
+static const struct suite_test tests[] = {
+    {"median", test_median},
+    {"sheet", test_sheet},
+    {"full sheet", test_sheet_full},
+    {"JSON by row", test_json_by_row},
+    {"learn", test_learn},
+    {"learn from less than a step", test_learn_little},
+    {"ideal", test_ideal},
+};
+SUITE("gpu_rig", tests)

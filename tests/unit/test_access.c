@@ -1,11 +1,11 @@
 /* The sketch of what is asked for, against exact counts of everything. */
-#include <CUnit/Basic.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "conductor/core/replication/access.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/suite.h"
 #include "traces/random.h"
 
 enum { HALF_US = 5000000, KEYS = 4096, LONGEST = 24, CHAINS = 40 };
@@ -286,18 +286,9 @@ static void test_nonsense(void)
     access_free(s);
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-
-    CU_initialize_registry();
-    suite = CU_add_suite("access", NULL, NULL);
-    CU_add_test(suite, "rates", test_rates);
-    CU_add_test(suite, "bounds", test_bounds);
-    CU_add_test(suite, "tips", test_tips);
-    CU_add_test(suite, "exact", test_exact);
-    CU_add_test(suite, "crowded", test_crowded);
-    CU_add_test(suite, "nonsense", test_nonsense);
-    CU_basic_run_tests();
-    return CU_get_number_of_failures() ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"rates", test_rates},     {"bounds", test_bounds},
+    {"tips", test_tips},       {"exact", test_exact},
+    {"crowded", test_crowded}, {"nonsense", test_nonsense},
+};
+SUITE("access", tests)

@@ -1,5 +1,4 @@
 /* The log's buffers: order, another file, a reader that takes nothing. */
-#include <CUnit/Basic.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "conductor/service/access/log.h"
+#include "tests/unit/suite.h"
 
 /* So many lines of 64 bytes. */
 static void add_lines(struct access_log *log, unsigned from, unsigned n)
@@ -122,17 +122,10 @@ static void test_too_long(void)
     access_log_free(NULL);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("access_log", NULL, NULL);
-    CU_add_test(suite, "two files", test_two_files);
-    CU_add_test(suite, "nobody reads", test_nobody_reads);
-    CU_add_test(suite, "no room", test_no_room);
-    CU_add_test(suite, "too long", test_too_long);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+static const struct suite_test tests[] = {
+    {"two files", test_two_files},
+    {"nobody reads", test_nobody_reads},
+    {"no room", test_no_room},
+    {"too long", test_too_long},
+};
+SUITE("access_log", tests)

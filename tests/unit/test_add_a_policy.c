@@ -1,11 +1,11 @@
 /* The policy of docs/add-a-policy.md, as the page has it: listed by its line,
  * found by its name, and chosen by in a scheduler and in the simulator. */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conductor/core/schedule/schedule.h"
+#include "tests/unit/suite.h"
 #include "tools/replay/simulate/sim.h"
 
 enum { BLOCK = 100, SLOTS = 8 };
@@ -176,15 +176,9 @@ static void test_simulated(void)
     CU_ASSERT(hit_ratio("prefix_hash") > 1.5 * hit_ratio("least_loaded"));
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("add_a_policy", NULL, NULL);
-    CU_add_test(suite, "places", test_places);
-    CU_add_test(suite, "choices", test_choices);
-    CU_add_test(suite, "simulated", test_simulated);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+static const struct suite_test tests[] = {
+    {"places", test_places},
+    {"choices", test_choices},
+    {"simulated", test_simulated},
+};
+SUITE("add_a_policy", tests)

@@ -3,13 +3,13 @@
  * kind, and those that are not. Random cases; a failure names its seed.
  * Environment: CONDUCTOR_CASES percent of the seeds.
  */
-#include <CUnit/Basic.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "predictor/alike.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/suite.h"
 
 #define ENGINES_MAX 4u
 #define SAMPLES 4000u /* of each engine */
@@ -279,18 +279,12 @@ static void test_last(void)
     CU_ASSERT_EQUAL(w.model.n_alike, 0);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("alike", NULL, NULL);
-    CU_add_test(s, "equal engines are equal", test_equal);
-    CU_add_test(s, "one is slower, and equal again", test_slower);
-    CU_add_test(s, "from which difference on", test_margins);
-    CU_add_test(s, "what cannot be told", test_not_told);
-    CU_add_test(s, "what is forgotten", test_forgotten);
-    CU_add_test(s, "the last one leaves", test_last);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"equal engines are equal", test_equal},
+    {"one is slower, and equal again", test_slower},
+    {"from which difference on", test_margins},
+    {"what cannot be told", test_not_told},
+    {"what is forgotten", test_forgotten},
+    {"the last one leaves", test_last},
+};
+SUITE("alike", tests)

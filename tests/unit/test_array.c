@@ -1,8 +1,8 @@
 /* Arrays at the ends of size_t. */
-#include <CUnit/Basic.h>
 #include <stdint.h>
 
 #include "base/array.h"
+#include "tests/unit/suite.h"
 
 static void test_too_many(void)
 {
@@ -28,14 +28,8 @@ static void test_doubles(void)
     free(items);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("array", NULL, NULL);
-    CU_add_test(s, "doubles", test_doubles);
-    CU_add_test(s, "more than there can be", test_too_many);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"doubles", test_doubles},
+    {"more than there can be", test_too_many},
+};
+SUITE("array", tests)

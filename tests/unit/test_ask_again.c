@@ -3,13 +3,13 @@
  * told, nine of ten are accepted, at a load that stays as it is. Simulated:
  * four prefill nodes, Poisson arrivals, exponential lengths.
  */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 
 #include "sim/sim.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/suite.h"
 #include "traces/random.h"
 
 enum { BLOCK = 512, NODES = 4, REQUESTS = 12000, MEAN_TOKENS = 8000 };
@@ -141,15 +141,9 @@ static void test_overload(void)
     CU_ASSERT(sum[0] <= 20);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("ask again", NULL, NULL);
-    CU_add_test(suite, "plan", test_plan);
-    CU_add_test(suite, "global_cache", test_global_cache);
-    CU_add_test(suite, "overload", test_overload);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"plan", test_plan},
+    {"global_cache", test_global_cache},
+    {"overload", test_overload},
+};
+SUITE("ask again", tests)

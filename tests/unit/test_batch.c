@@ -1,6 +1,5 @@
 /* The step loop, step by step: budgets, order, reuse, room, removal. No
  * engine: the test answers the segments itself. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 
 #include "predictor/cost_model.h"
 #include "tests/unit/kv_store_check.h"
+#include "tests/unit/suite.h"
 #include "workers/step/internal.h"
 
 #define BT 16u
@@ -966,42 +966,35 @@ static void test_waits_for_blocks(void)
     rig_fini(&rig);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("batch", NULL, NULL);
-    CU_add_test(s, "chunks and decodes", test_chunks_and_decodes);
-    CU_add_test(s, "one prefill at a time", test_one_prefill_at_a_time);
-    CU_add_test(s, "reuse", test_reuse);
-    CU_add_test(s, "batch is bounded", test_batch_is_bounded);
-    CU_add_test(s, "queue is bounded", test_queue_is_bounded);
-    CU_add_test(s, "loading waits", test_loading_waits);
-    CU_add_test(s, "loading comes last", test_loading_comes_last);
-    CU_add_test(s, "loading by age", test_loading_by_age);
-    CU_add_test(s, "jump over loaded blocks", test_jump);
-    CU_add_test(s, "adopt", test_adopt);
-    CU_add_test(s, "touch at arrival", test_touch);
-    CU_add_test(s, "gate", test_gate);
-    CU_add_test(s, "room", test_room);
-    CU_add_test(s, "take ahead", test_take_ahead);
-    CU_add_test(s, "removal in step", test_removal_in_step);
-    CU_add_test(s, "failed step", test_failed_step);
-    CU_add_test(s, "interrupted", test_interrupted);
-    CU_add_test(s, "waits for blocks", test_waits_for_blocks);
-    CU_add_test(s, "follows", test_follows);
-    CU_add_test(s, "left behind a load", test_left_behind_a_load);
-    CU_add_test(s, "follows another", test_follows_another);
-    CU_add_test(s, "follows load", test_follows_load);
-    CU_add_test(s, "follows begun", test_follows_begun);
-    CU_add_test(s, "follows without room", test_follows_without_room);
-    CU_add_test(s, "kept for the waiting", test_kept);
-    CU_add_test(s, "implied promises", test_implied);
-    CU_add_test(s, "unknown order", test_unknown_order);
-    CU_add_test(s, "request table", test_request_table);
-    CU_add_test(s, "request states", test_states);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
-}
+static const struct suite_test tests[] = {
+    {"chunks and decodes", test_chunks_and_decodes},
+    {"one prefill at a time", test_one_prefill_at_a_time},
+    {"reuse", test_reuse},
+    {"batch is bounded", test_batch_is_bounded},
+    {"queue is bounded", test_queue_is_bounded},
+    {"loading waits", test_loading_waits},
+    {"loading comes last", test_loading_comes_last},
+    {"loading by age", test_loading_by_age},
+    {"jump over loaded blocks", test_jump},
+    {"adopt", test_adopt},
+    {"touch at arrival", test_touch},
+    {"gate", test_gate},
+    {"room", test_room},
+    {"take ahead", test_take_ahead},
+    {"removal in step", test_removal_in_step},
+    {"failed step", test_failed_step},
+    {"interrupted", test_interrupted},
+    {"waits for blocks", test_waits_for_blocks},
+    {"follows", test_follows},
+    {"left behind a load", test_left_behind_a_load},
+    {"follows another", test_follows_another},
+    {"follows load", test_follows_load},
+    {"follows begun", test_follows_begun},
+    {"follows without room", test_follows_without_room},
+    {"kept for the waiting", test_kept},
+    {"implied promises", test_implied},
+    {"unknown order", test_unknown_order},
+    {"request table", test_request_table},
+    {"request states", test_states},
+};
+SUITE("batch", tests)

@@ -1,12 +1,12 @@
 /* What prefills do to the decodes beside them: by literal cases, and against a
  * slow version that lays the intervals of each decode out. */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 
 #include "conductor/core/plan/beside.h"
 #include "conductor/core/pool/pool.h"
 #include "tests/unit/cases.h"
 #include "tests/unit/pool_check.h"
+#include "tests/unit/suite.h"
 #include "traces/random.h"
 
 /* A step on its own takes 10 ms, whatever is in it, and has 100 tokens. */
@@ -411,21 +411,11 @@ static void test_random(void)
             break;
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-
-    CU_initialize_registry();
-    suite = CU_add_suite("beside", NULL, NULL);
-    CU_add_test(suite, "chunks", test_chunks);
-    CU_add_test(suite, "end", test_end);
-    CU_add_test(suite, "unlike", test_unlike);
-    CU_add_test(suite, "short", test_short);
-    CU_add_test(suite, "long", test_long);
-    CU_add_test(suite, "uncertain", test_uncertain);
-    CU_add_test(suite, "shared", test_shared);
-    CU_add_test(suite, "cancelled", test_cancelled);
-    CU_add_test(suite, "random", test_random);
-    CU_basic_run_tests();
-    return CU_get_number_of_failures() ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"chunks", test_chunks}, {"end", test_end},
+    {"unlike", test_unlike}, {"short", test_short},
+    {"long", test_long},     {"uncertain", test_uncertain},
+    {"shared", test_shared}, {"cancelled", test_cancelled},
+    {"random", test_random},
+};
+SUITE("beside", tests)

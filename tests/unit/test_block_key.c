@@ -1,12 +1,12 @@
 /* Block keys: the published formula, chaining, and seeds that keep tenants
  * apart. */
-#include <CUnit/Basic.h>
 #include <stdlib.h>
 #include <string.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "conductor/core/index/block_key.h"
+#include "tests/unit/suite.h"
 
 enum { N = 1000 };
 
@@ -133,18 +133,9 @@ static void test_prompt_digest(void)
     }
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("block_key", NULL, NULL);
-    CU_add_test(suite, "formula", test_formula);
-    CU_add_test(suite, "chain", test_chain);
-    CU_add_test(suite, "partial", test_partial);
-    CU_add_test(suite, "seed", test_seed);
-    CU_add_test(suite, "names", test_name);
-    CU_add_test(suite, "digest of a prompt", test_prompt_digest);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+static const struct suite_test tests[] = {
+    {"formula", test_formula}, {"chain", test_chain},
+    {"partial", test_partial}, {"seed", test_seed},
+    {"names", test_name},      {"digest of a prompt", test_prompt_digest},
+};
+SUITE("block_key", tests)

@@ -5,7 +5,6 @@
  * all requests have ended, nothing is left of them: no place in a queue or a
  * batch, no KV, no work, no link or tier that is busy, nobody in a line.
  */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +12,7 @@
 #include "conductor/core/pool/internal.h"
 #include "tests/unit/cases.h"
 #include "tests/unit/pool_check.h"
+#include "tests/unit/suite.h"
 #include "traces/random.h"
 
 enum {
@@ -453,13 +453,7 @@ static void test_all_comes_back(void)
     }
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-
-    CU_initialize_registry();
-    suite = CU_add_suite("bookkeeping", NULL, NULL);
-    CU_add_test(suite, "all comes back", test_all_comes_back);
-    CU_basic_run_tests();
-    return CU_get_number_of_failures() ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"all comes back", test_all_comes_back},
+};
+SUITE("bookkeeping", tests)

@@ -1,10 +1,10 @@
 /* When an operator is told to renew a certificate; an empty file. */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/certificate.h"
+#include "tests/unit/suite.h"
 
 #define DAY_S 86400
 #define JULY_2026_S 1782864000 /* the 1st, 00:00:00 UTC */
@@ -73,16 +73,10 @@ static void test_empty_file(void)
     (void)unlink(path);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("certificate", NULL, NULL);
-    CU_add_test(s, "of a year", test_a_year);
-    CU_add_test(s, "of six days", test_six_days);
-    CU_add_test(s, "never valid", test_never_valid);
-    CU_add_test(s, "an empty file", test_empty_file);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"of a year", test_a_year},
+    {"of six days", test_six_days},
+    {"never valid", test_never_valid},
+    {"an empty file", test_empty_file},
+};
+SUITE("certificate", tests)

@@ -1,6 +1,5 @@
 /* A conductor's registry, stream and lead, with a Redis and a clock that this
  * test plays: commands wait here until they are answered. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <hiredis/hiredis.h>
@@ -10,6 +9,7 @@
 #include "base/clock.h"
 #include "conductor/cluster/internal.h"
 #include "conductor/core/observation/lengths.h"
+#include "tests/unit/suite.h"
 
 #define LEASE_US 3000000
 #define COMMANDS_MAX 512
@@ -913,37 +913,29 @@ static void test_echo(void)
     rig_free(&r);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("cluster", NULL, NULL);
-    CU_add_test(s, "a lead runs from the question",
-                test_lead_runs_from_the_question);
-    CU_add_test(s, "tells its tokens", test_tells_its_tokens);
-    CU_add_test(s, "a lead with another token", test_lead_with_another_token);
-    CU_add_test(s, "asks until told", test_asks_until_told);
-    CU_add_test(s, "asks who is no owner", test_asks_who_is_no_owner);
-    CU_add_test(s, "asks for an instance", test_asks_for_an_instance);
-    CU_add_test(s, "who is asked", test_who_is_asked);
-    CU_add_test(s, "beat", test_beat);
-    CU_add_test(s, "what is asked is told", test_asked_is_told);
-    CU_add_test(s, "a place beyond the end", test_place_beyond_the_end);
-    CU_add_test(s, "bookings leave with the lease",
-                test_bookings_leave_with_the_lease);
-    CU_add_test(s, "no place", test_no_place);
-    CU_add_test(s, "no lease", test_no_lease);
-    CU_add_test(s, "asked again", test_asked_again);
-    CU_add_test(s, "a refused question", test_refused_question);
-    CU_add_test(s, "numbers without a gap", test_numbers_without_a_gap);
-    CU_add_test(s, "all of many", test_all_of_many);
-    CU_add_test(s, "decisions at once", test_decisions_at_once);
-    CU_add_test(s, "reads anew", test_reads_anew);
-    CU_add_test(s, "many pools", test_many_pools);
-    CU_add_test(s, "the place of another stream", test_place_of_another);
-    CU_add_test(s, "a new lease of another one", test_new_lease_of_another);
-    CU_add_test(s, "echo", test_echo);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"a lead runs from the question", test_lead_runs_from_the_question},
+    {"tells its tokens", test_tells_its_tokens},
+    {"a lead with another token", test_lead_with_another_token},
+    {"asks until told", test_asks_until_told},
+    {"asks who is no owner", test_asks_who_is_no_owner},
+    {"asks for an instance", test_asks_for_an_instance},
+    {"who is asked", test_who_is_asked},
+    {"beat", test_beat},
+    {"what is asked is told", test_asked_is_told},
+    {"a place beyond the end", test_place_beyond_the_end},
+    {"bookings leave with the lease", test_bookings_leave_with_the_lease},
+    {"no place", test_no_place},
+    {"no lease", test_no_lease},
+    {"asked again", test_asked_again},
+    {"a refused question", test_refused_question},
+    {"numbers without a gap", test_numbers_without_a_gap},
+    {"all of many", test_all_of_many},
+    {"decisions at once", test_decisions_at_once},
+    {"reads anew", test_reads_anew},
+    {"many pools", test_many_pools},
+    {"the place of another stream", test_place_of_another},
+    {"a new lease of another one", test_new_lease_of_another},
+    {"echo", test_echo},
+};
+SUITE("cluster", tests)

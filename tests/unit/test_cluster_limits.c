@@ -1,6 +1,5 @@
 /* What a conductor reports of clients with limits, and how often, to a Redis
  * that this test plays: a command waits here until it is answered. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <hiredis/hiredis.h>
@@ -11,6 +10,7 @@
 #include "base/clock.h"
 #include "base/redis/redis.h"
 #include "conductor/cluster/limits.h"
+#include "tests/unit/suite.h"
 
 #define LEASE_US 60000000
 #define CLIENTS 2
@@ -202,15 +202,9 @@ static void test_refused(void)
     event_base_free(base);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("cluster_limits", NULL, NULL);
-    CU_add_test(s, "told once", test_told_once);
-    CU_add_test(s, "taken meanwhile", test_taken_meanwhile);
-    CU_add_test(s, "refused", test_refused);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"told once", test_told_once},
+    {"taken meanwhile", test_taken_meanwhile},
+    {"refused", test_refused},
+};
+SUITE("cluster_limits", tests)

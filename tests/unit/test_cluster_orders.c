@@ -14,7 +14,6 @@
  * Prints the seed of an order that fails. Environment: CONDUCTOR_SEED, of the
  * first order; CONDUCTOR_CASES, percent of ORDERS, which may be above 100.
  */
-#include <CUnit/Basic.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +28,7 @@
 #include "tests/unit/cases.h"
 #include "tests/unit/cluster_world.h"
 #include "tests/unit/pool_check.h"
+#include "tests/unit/suite.h"
 
 enum {
     ORDERS = 100,
@@ -450,14 +450,12 @@ static void test_any_order(void)
     CU_ASSERT_EQUAL(failed, 0);
 }
 
+static const struct suite_test tests[] = {
+    {"whole after any order of faults", test_any_order},
+};
+
 int main(void)
 {
     log_init("test_cluster_orders", LOG_ERROR);
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("cluster_orders", NULL, NULL);
-    CU_add_test(s, "whole after any order of faults", test_any_order);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
+    return SUITE_RUN("cluster_orders", tests);
 }

@@ -1,6 +1,5 @@
 /* What conductors tell each other: how it is written, whose it is, and when it
  * counts no more. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "conductor/core/observation/lengths.h"
 #include "conductor/core/schedule/schedule.h"
 #include "tests/unit/pool_check.h"
+#include "tests/unit/suite.h"
 
 #define NOW_US 5000000
 #define LEASE_US 1000
@@ -502,20 +502,14 @@ static void test_members(void)
     CU_ASSERT_EQUAL(member_read("1", 1, "1 2 -", 5, &m), -EINVAL);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("conductors", NULL, NULL);
-    CU_add_test(s, "told", test_told);
-    CU_add_test(s, "told while it runs", test_told_running);
-    CU_add_test(s, "one's own, and bad ones", test_own_and_bad);
-    CU_add_test(s, "leases", test_leases);
-    CU_add_test(s, "gaps and tokens", test_gaps_and_tokens);
-    CU_add_test(s, "unknown instance", test_unknown_instance);
-    CU_add_test(s, "asked", test_asked);
-    CU_add_test(s, "members", test_members);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"told", test_told},
+    {"told while it runs", test_told_running},
+    {"one's own, and bad ones", test_own_and_bad},
+    {"leases", test_leases},
+    {"gaps and tokens", test_gaps_and_tokens},
+    {"unknown instance", test_unknown_instance},
+    {"asked", test_asked},
+    {"members", test_members},
+};
+SUITE("conductors", tests)

@@ -1,5 +1,4 @@
 /* The configuration: every option round-trips, every mistake is named. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -7,6 +6,7 @@
 
 #include "conductor/config/config.h"
 #include "conductor/policy_text.h"
+#include "tests/unit/suite.h"
 
 static int parse(struct config *c, const char *text, char err[CONFIG_ERROR_MAX])
 {
@@ -507,25 +507,19 @@ static void test_file_is_named(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(err, "/no/such/file.json"));
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("config", NULL, NULL);
-    CU_add_test(s, "engines round trip", test_engines_round_trip);
-    CU_add_test(s, "a dump loads back", test_defaults_round_trip);
-    CU_add_test(s, "a dump without memory", test_dump_without_memory);
-    CU_add_test(s, "mistakes are named and change nothing", test_mistakes);
-    CU_add_test(s, "strings are bounded", test_long_string);
-    CU_add_test(s, "one option from text", test_set);
-    CU_add_test(s, "policy options", test_policy_options);
-    CU_add_test(s, "options of plan", test_options_of_plan);
-    CU_add_test(s, "rules of plan", test_rules_of_plan);
-    CU_add_test(s, "rules are dropped", test_rules_are_dropped);
-    CU_add_test(s, "options fit each other", test_options_together);
-    CU_add_test(s, "a byte order mark is passed over", test_byte_order_mark);
-    CU_add_test(s, "a missing file is named", test_file_is_named);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"engines round trip", test_engines_round_trip},
+    {"a dump loads back", test_defaults_round_trip},
+    {"a dump without memory", test_dump_without_memory},
+    {"mistakes are named and change nothing", test_mistakes},
+    {"strings are bounded", test_long_string},
+    {"one option from text", test_set},
+    {"policy options", test_policy_options},
+    {"options of plan", test_options_of_plan},
+    {"rules of plan", test_rules_of_plan},
+    {"rules are dropped", test_rules_are_dropped},
+    {"options fit each other", test_options_together},
+    {"a byte order mark is passed over", test_byte_order_mark},
+    {"a missing file is named", test_file_is_named},
+};
+SUITE("config", tests)

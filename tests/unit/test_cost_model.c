@@ -1,5 +1,4 @@
 /* The cost model: values, clamps, range, correction, and its JSON file. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -11,6 +10,7 @@
 #include "predictor/correction.h"
 #include "predictor/cost_model.h"
 #include "predictor/cost_model_json.h"
+#include "tests/unit/suite.h"
 
 static const struct cost_model example = {
     .engine = "cpu",
@@ -501,31 +501,22 @@ static void test_file_errors(void)
     CU_ASSERT_NOT_EQUAL(access(path, F_OK), 0);
 }
 
-int main(void)
-{
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("cost_model", NULL, NULL);
-    CU_add_test(suite, "values", test_values);
-    CU_add_test(suite, "extrapolation", test_extrapolation);
-    CU_add_test(suite, "clamps", test_clamps);
-    CU_add_test(suite, "least values", test_least);
-    CU_add_test(suite, "least of NaN", test_least_of_nan);
-    CU_add_test(suite, "correction", test_correction);
-    CU_add_test(suite, "correction spread", test_correction_spread);
-    CU_add_test(suite, "correction spread begins",
-                test_correction_spread_begins);
-    CU_add_test(suite, "correction noise", test_correction_noise);
-    CU_add_test(suite, "correction edges", test_correction_edges);
-    CU_add_test(suite, "correction forgets", test_correction_forget);
-    CU_add_test(suite, "correction finds a slow card",
-                test_correction_finds_slow_card);
-    CU_add_test(suite, "round trip", test_round_trip);
-    CU_add_test(suite, "broken files", test_broken_files);
-    CU_add_test(suite, "not a model", test_not_a_model);
-    CU_add_test(suite, "file errors", test_file_errors);
-    CU_basic_run_tests();
-    int failed = CU_get_number_of_failures() != 0;
-    CU_cleanup_registry();
-    return failed;
-}
+static const struct suite_test tests[] = {
+    {"values", test_values},
+    {"extrapolation", test_extrapolation},
+    {"clamps", test_clamps},
+    {"least values", test_least},
+    {"least of NaN", test_least_of_nan},
+    {"correction", test_correction},
+    {"correction spread", test_correction_spread},
+    {"correction spread begins", test_correction_spread_begins},
+    {"correction noise", test_correction_noise},
+    {"correction edges", test_correction_edges},
+    {"correction forgets", test_correction_forget},
+    {"correction finds a slow card", test_correction_finds_slow_card},
+    {"round trip", test_round_trip},
+    {"broken files", test_broken_files},
+    {"not a model", test_not_a_model},
+    {"file errors", test_file_errors},
+};
+SUITE("cost_model", tests)

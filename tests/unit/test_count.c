@@ -1,12 +1,12 @@
 /* What counts as a prompt's tokens and as its cached ones, in front of an
  * engine: told, half told, untold, and whatever a liar tells. */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conductor/service/engine_request/count.h"
 #include "conductor/service/engine_request/meta_info.h"
+#include "tests/unit/suite.h"
 
 #define FAR 100000
 
@@ -138,16 +138,9 @@ static void test_several_prompts(void)
         }
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("count", NULL, NULL);
-    CU_add_test(suite, "cases", test_cases);
-    CU_add_test(suite, "any lie", test_any_lie);
-    CU_add_test(suite, "several prompts", test_several_prompts);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+static const struct suite_test tests[] = {
+    {"cases", test_cases},
+    {"any lie", test_any_lie},
+    {"several prompts", test_several_prompts},
+};
+SUITE("count", tests)

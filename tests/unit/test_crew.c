@@ -1,5 +1,4 @@
 /* Threads that do jobs: none is lost, in order, and all come back. */
-#include <CUnit/Basic.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/crew.h"
+#include "tests/unit/suite.h"
 
 #define JOBS 2000u
 
@@ -136,17 +136,9 @@ static void test_stop(void)
     fini(&w, bell, crew);
 }
 
-int main(void)
-{
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("crew", NULL, NULL);
-    CU_add_test(suite, "all come back", test_all_come_back);
-    CU_add_test(suite, "order", test_order);
-    CU_add_test(suite, "stopped", test_stop);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed != 0;
-}
+static const struct suite_test tests[] = {
+    {"all come back", test_all_come_back},
+    {"order", test_order},
+    {"stopped", test_stop},
+};
+SUITE("crew", tests)

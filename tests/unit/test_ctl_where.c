@@ -1,11 +1,11 @@
 /* Which conductor conductorctl asks: the order of what names it. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/unit/suite.h"
 #include "tools/ctl/where.h"
 
 #define CONFIG "ctl_where.json" /* in the folder that the test runs in */
@@ -135,18 +135,11 @@ static void test_a_file_that_cannot_be_used(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(why, "asking 127.0.0.1:8080"));
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("ctl_where", NULL, NULL);
-    CU_add_test(s, "what comes first", test_order);
-    CU_add_test(s, "what named it", test_from);
-    CU_add_test(s, "https", test_tls);
-    CU_add_test(s, "wrong addresses", test_wrong_addresses);
-    CU_add_test(s, "a file that cannot be used",
-                test_a_file_that_cannot_be_used);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"what comes first", test_order},
+    {"what named it", test_from},
+    {"https", test_tls},
+    {"wrong addresses", test_wrong_addresses},
+    {"a file that cannot be used", test_a_file_that_cannot_be_used},
+};
+SUITE("ctl_where", tests)

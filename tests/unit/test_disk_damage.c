@@ -1,6 +1,5 @@
 /* Damage of every kind to the file of the disk tier: what is damaged is a miss,
  * the rest stays, and nothing wrong is ever said to be good. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 
 #include "base/log.h"
 #include "disk_rig.h"
+#include "tests/unit/suite.h"
 
 #define LAYER_BYTES 4096u
 
@@ -359,23 +359,20 @@ static void test_twice(void)
     disk_rig_fini(&rig);
 }
 
+static const struct suite_test tests[] = {
+    {"damaged slot header", test_damaged_header},
+    {"damaged file header", test_damaged_file_header},
+    {"damaged data", test_damaged_data},
+    {"one line for many", test_one_line_for_many},
+    {"erased later", test_erased_later},
+    {"torn write", test_torn_write},
+    {"misplaced header", test_misplaced},
+    {"another parent", test_other_parent},
+    {"there twice", test_twice},
+};
+
 int main(void)
 {
     log_init("test", LOG_ERROR); /* damage is what these tests make */
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("disk_damage", NULL, NULL);
-    CU_add_test(s, "damaged slot header", test_damaged_header);
-    CU_add_test(s, "damaged file header", test_damaged_file_header);
-    CU_add_test(s, "damaged data", test_damaged_data);
-    CU_add_test(s, "one line for many", test_one_line_for_many);
-    CU_add_test(s, "erased later", test_erased_later);
-    CU_add_test(s, "torn write", test_torn_write);
-    CU_add_test(s, "misplaced header", test_misplaced);
-    CU_add_test(s, "another parent", test_other_parent);
-    CU_add_test(s, "there twice", test_twice);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
+    return SUITE_RUN("disk_damage", tests);
 }

@@ -1,7 +1,6 @@
 /* A machine that loses power while a slab is made: the file is never refused
  * afterwards. What was written and not synced is lost here; what changes the
  * file's size is kept, as a journal keeps it. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "disk_rig.h"
+#include "tests/unit/suite.h"
 
 #define PENDING_BYTES 65536u
 #define CUT 77 /* exit status of a process that lost its power */
@@ -103,13 +103,7 @@ static void test_new_file(void)
     CU_ASSERT_EQUAL(status, 0);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("disk_power", NULL, NULL);
-    CU_add_test(s, "a new file survives a loss of power", test_new_file);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
-}
+static const struct suite_test tests[] = {
+    {"a new file survives a loss of power", test_new_file},
+};
+SUITE("disk_power", tests)

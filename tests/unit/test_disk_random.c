@@ -1,7 +1,6 @@
 /* The disk tier against an obvious model: random prompts that share prefixes
  * and collide, random reads, writes, damage and restarts. The model knows which
  * blocks there must be and, from the prompt alone, what each must hold. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 #include "base/log.h"
 #include "disk_rig.h"
 #include "tests/unit/disk_check.h"
+#include "tests/unit/suite.h"
 
 #define SLOTS 14u
 #define STEPS 6000
@@ -336,15 +336,12 @@ static void test_random(void)
     walk(false, seed);
 }
 
+static const struct suite_test tests[] = {
+    {"random against model", test_random},
+};
+
 int main(void)
 {
     log_init("test", LOG_ERROR); /* damage is what this test makes */
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("disk_random", NULL, NULL);
-    CU_add_test(s, "random against model", test_random);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
+    return SUITE_RUN("disk_random", tests);
 }

@@ -1,5 +1,4 @@
 /* The file of the disk tier: found again, refused, truncated. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 
 #include "base/log.h"
 #include "disk_rig.h"
+#include "tests/unit/suite.h"
 
 #define LAYER_BYTES 4096u
 
@@ -244,20 +244,17 @@ static void test_truncated(void)
     }
 }
 
+static const struct suite_test tests[] = {
+    {"sizes", test_sizes},
+    {"restart", test_restart},
+    {"restart keeps the order", test_restart_lru},
+    {"refused", test_refused},
+    {"other geometry", test_other_geometry},
+    {"truncated", test_truncated},
+};
+
 int main(void)
 {
     log_init("test", LOG_ERROR); /* damage is what these tests make */
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("disk_slab", NULL, NULL);
-    CU_add_test(s, "sizes", test_sizes);
-    CU_add_test(s, "restart", test_restart);
-    CU_add_test(s, "restart keeps the order", test_restart_lru);
-    CU_add_test(s, "refused", test_refused);
-    CU_add_test(s, "other geometry", test_other_geometry);
-    CU_add_test(s, "truncated", test_truncated);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
+    return SUITE_RUN("disk_slab", tests);
 }

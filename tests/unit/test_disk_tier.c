@@ -1,6 +1,5 @@
 /* Reads, writes and eviction of the disk tier; what is in the file is the job
  * of test_disk_slab.c. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -16,6 +15,7 @@
 #include "base/log.h"
 #include "disk_rig.h"
 #include "tests/unit/disk_check.h"
+#include "tests/unit/suite.h"
 
 #define SMALL 4096u              /* bytes of a layer */
 #define LARGE (3u * 512u * 1024) /* 1.5 pieces */
@@ -348,23 +348,20 @@ static void test_killed(void)
     disk_rig_fini(&rig);
 }
 
+static const struct suite_test tests[] = {
+    {"ways of I/O", test_ways},
+    {"damage in pieces", test_damage_in_pieces},
+    {"cut while open", test_cut_while_open},
+    {"a write fails", test_write_fails},
+    {"bad calls", test_bad_calls},
+    {"eviction", test_eviction},
+    {"queues and cancel", test_queues},
+    {"closing while busy", test_close_busy},
+    {"killed", test_killed},
+};
+
 int main(void)
 {
     log_init("test", LOG_ERROR); /* damage is what these tests make */
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("disk_tier", NULL, NULL);
-    CU_add_test(s, "ways of I/O", test_ways);
-    CU_add_test(s, "damage in pieces", test_damage_in_pieces);
-    CU_add_test(s, "cut while open", test_cut_while_open);
-    CU_add_test(s, "a write fails", test_write_fails);
-    CU_add_test(s, "bad calls", test_bad_calls);
-    CU_add_test(s, "eviction", test_eviction);
-    CU_add_test(s, "queues and cancel", test_queues);
-    CU_add_test(s, "closing while busy", test_close_busy);
-    CU_add_test(s, "killed", test_killed);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
+    return SUITE_RUN("disk_tier", tests);
 }

@@ -1,7 +1,6 @@
 /* The orders of dispatch: send, wait or refuse, which request is next, and
  * which instances a retry excludes. One prefill and one decode instance with
  * room for one. */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include "conductor/core/dispatch/dispatch.h"
 #include "conductor/core/dispatch/held.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/suite.h"
 #include "traces/random.h"
 
 enum { BLOCK = 100, REQUESTS = 16, NOW_US = 5000000 };
@@ -1579,44 +1579,37 @@ static void test_charge_of_place(void)
     rig_fini(&r);
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-
-    CU_initialize_registry();
-    suite = CU_add_suite("dispatch", NULL, NULL);
-    CU_add_test(suite, "without instances", test_without_instances);
-    CU_add_test(suite, "SLO left", test_slo_left);
-    CU_add_test(suite, "forecast", test_forecast);
-    CU_add_test(suite, "unpredicted", test_unpredicted);
-    CU_add_test(suite, "wait", test_wait);
-    CU_add_test(suite, "wait with SLO", test_wait_with_slo);
-    CU_add_test(suite, "retry", test_retry);
-    CU_add_test(suite, "retry of eligible", test_retry_of_eligible);
-    CU_add_test(suite, "who waits for some instances", test_reach);
-    CU_add_test(suite, "an instance joins that they may not take",
-                test_reach_joined);
-    CU_add_test(suite, "who leaves within a round", test_reach_left);
-    CU_add_test(suite, "any sets of instances", test_reach_random);
-    CU_add_test(suite, "sets of instances", test_reaches);
-    CU_add_test(suite, "a retry is due", test_retry_is_due);
-    CU_add_test(suite, "price", test_price);
-    CU_add_test(suite, "price of the late", test_price_of_late);
-    CU_add_test(suite, "passing", test_passing);
-    CU_add_test(suite, "all leave while others pass", test_passing_left);
-    CU_add_test(suite, "any leave at any time", test_leaving);
-    CU_add_test(suite, "rounds", test_rounds);
-    CU_add_test(suite, "room of one", test_room_of_one);
-    CU_add_test(suite, "room is kept", test_room_is_kept);
-    CU_add_test(suite, "room is kept, excluded", test_room_is_kept_excluded);
-    CU_add_test(suite, "room is kept, of pairs", test_room_is_kept_of_pairs);
-    CU_add_test(suite, "room is kept, aggregated", test_room_is_kept_coupled);
-    CU_add_test(suite, "wait for a link", test_wait_for_link);
-    CU_add_test(suite, "links hold up", test_links_hold_up);
-    CU_add_test(suite, "behind room", test_behind_room);
-    CU_add_test(suite, "waits for a queue", test_waits_for_a_queue);
-    CU_add_test(suite, "charge of a decode", test_charge_of_decode);
-    CU_add_test(suite, "charge of a place", test_charge_of_place);
-    CU_basic_run_tests();
-    return CU_get_number_of_failures() ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"without instances", test_without_instances},
+    {"SLO left", test_slo_left},
+    {"forecast", test_forecast},
+    {"unpredicted", test_unpredicted},
+    {"wait", test_wait},
+    {"wait with SLO", test_wait_with_slo},
+    {"retry", test_retry},
+    {"retry of eligible", test_retry_of_eligible},
+    {"who waits for some instances", test_reach},
+    {"an instance joins that they may not take", test_reach_joined},
+    {"who leaves within a round", test_reach_left},
+    {"any sets of instances", test_reach_random},
+    {"sets of instances", test_reaches},
+    {"a retry is due", test_retry_is_due},
+    {"price", test_price},
+    {"price of the late", test_price_of_late},
+    {"passing", test_passing},
+    {"all leave while others pass", test_passing_left},
+    {"any leave at any time", test_leaving},
+    {"rounds", test_rounds},
+    {"room of one", test_room_of_one},
+    {"room is kept", test_room_is_kept},
+    {"room is kept, excluded", test_room_is_kept_excluded},
+    {"room is kept, of pairs", test_room_is_kept_of_pairs},
+    {"room is kept, aggregated", test_room_is_kept_coupled},
+    {"wait for a link", test_wait_for_link},
+    {"links hold up", test_links_hold_up},
+    {"behind room", test_behind_room},
+    {"waits for a queue", test_waits_for_a_queue},
+    {"charge of a decode", test_charge_of_decode},
+    {"charge of a place", test_charge_of_place},
+};
+SUITE("dispatch", tests)

@@ -1,6 +1,5 @@
 /* Look-ups on a loop: addresses in numbers, an answer that never comes, and
  * what is cancelled before its end. */
-#include <CUnit/Basic.h>
 #include <arpa/inet.h>
 #include <event2/event.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 
 #include "base/dns.h"
 #include "base/event_loop.h"
+#include "tests/unit/suite.h"
 
 /* What on_done() was told. */
 static int n_done;
@@ -100,16 +100,9 @@ static void test_servers(void)
     event_base_free(base);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("dns", NULL, NULL);
-    CU_add_test(suite, "numbers", test_numbers);
-    CU_add_test(suite, "silence", test_silence);
-    CU_add_test(suite, "servers", test_servers);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+static const struct suite_test tests[] = {
+    {"numbers", test_numbers},
+    {"silence", test_silence},
+    {"servers", test_servers},
+};
+SUITE("dns", tests)

@@ -1,6 +1,5 @@
 /* The names that are drained: in, out, twice, and how many there can be; and
  * what their limit ends. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
 #include "conductor/service/setup.h"
+#include "tests/unit/suite.h"
 
 static void test_in_and_out(void)
 {
@@ -106,16 +106,9 @@ static void test_limit(void)
     event_base_free(base);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("drains", NULL, NULL);
-    CU_add_test(suite, "in and out", test_in_and_out);
-    CU_add_test(suite, "bound", test_bound);
-    CU_add_test(suite, "limit", test_limit);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+static const struct suite_test tests[] = {
+    {"in and out", test_in_and_out},
+    {"bound", test_bound},
+    {"limit", test_limit},
+};
+SUITE("drains", tests)

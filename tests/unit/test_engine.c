@@ -1,6 +1,5 @@
 /* What every engine refuses, and engine "timed": its times add up and its
  * answers come from the KV. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include "tests/unit/engine_rig.h"
 #include "tests/unit/invented_clock.h"
 #include "tests/unit/model_facts.h"
+#include "tests/unit/suite.h"
 #include "traces/noise.h"
 
 /* Tiny times: 100 tokens take 0.8 ms. */
@@ -375,24 +375,16 @@ static void test_timed_abort(void)
     engine_free(e);
 }
 
-int main(void)
-{
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("engine", NULL, NULL);
-    CU_add_test(suite, "bad configurations", test_config);
-    CU_add_test(suite, "plan", test_plan);
-    CU_add_test(suite, "layout", test_layout);
-    CU_add_test(suite, "bounds of a step", test_bounds);
-    CU_add_test(suite, "timed: chunks add up", test_chunks_add_up);
-    CU_add_test(suite, "timed: speed and errors", test_errors);
-    CU_add_test(suite, "timed: decode steps", test_decode_time);
-    CU_add_test(suite, "timed: mixed steps", test_mixed_time);
-    CU_add_test(suite, "timed: answers come from KV", test_timed_kv);
-    CU_add_test(suite, "timed: abort", test_timed_abort);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed != 0;
-}
+static const struct suite_test tests[] = {
+    {"bad configurations", test_config},
+    {"plan", test_plan},
+    {"layout", test_layout},
+    {"bounds of a step", test_bounds},
+    {"timed: chunks add up", test_chunks_add_up},
+    {"timed: speed and errors", test_errors},
+    {"timed: decode steps", test_decode_time},
+    {"timed: mixed steps", test_mixed_time},
+    {"timed: answers come from KV", test_timed_kv},
+    {"timed: abort", test_timed_abort},
+};
+SUITE("engine", tests)

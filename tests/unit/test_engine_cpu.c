@@ -2,13 +2,13 @@
  * double precision, one token after the other, no tiles, no BLAS. Rounding
  * differences grow through the layers of a random model, hence the tolerance:
  * 2e-4 of the root mean square of a row, when float32 has 6e-8. */
-#include <CUnit/Basic.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/unit/engine_rig.h"
+#include "tests/unit/suite.h"
 #include "workers/engine/cpu/kernels.h"
 #include "workers/engine/cpu/weights.h"
 
@@ -389,19 +389,11 @@ static void test_vertical(void)
     }
 }
 
-int main(void)
-{
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("engine_cpu", NULL, NULL);
-    CU_add_test(suite, "tiny against the reference", test_tiny);
-    CU_add_test(suite, "odd shape against the reference", test_odd_shape);
-    CU_add_test(suite, "no groups against the reference", test_no_groups);
-    CU_add_test(suite, "attention kernels", test_attend);
-    CU_add_test(suite, "norm and SwiGLU kernels", test_vertical);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed != 0;
-}
+static const struct suite_test tests[] = {
+    {"tiny against the reference", test_tiny},
+    {"odd shape against the reference", test_odd_shape},
+    {"no groups against the reference", test_no_groups},
+    {"attention kernels", test_attend},
+    {"norm and SwiGLU kernels", test_vertical},
+};
+SUITE("engine_cpu", tests)

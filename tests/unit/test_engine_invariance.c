@@ -1,11 +1,11 @@
 /* Batch invariance, the promise that makes reuse of KV exact: bit for bit the
  * same KV and the same answers however the work is cut. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/unit/engine_rig.h"
+#include "tests/unit/suite.h"
 
 #define REQUESTS 5
 #define MOST_PROMPT 400
@@ -238,18 +238,10 @@ static void test_layer_done_and_abort(void)
     engine_free(e);
 }
 
-int main(void)
-{
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("engine_invariance", NULL, NULL);
-    CU_add_test(suite, "random steps and batches", test_mixed);
-    CU_add_test(suite, "prefix from another engine", test_prefix);
-    CU_add_test(suite, "answers depend on the prompt", test_sensitive);
-    CU_add_test(suite, "layer_done and abort", test_layer_done_and_abort);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed != 0;
-}
+static const struct suite_test tests[] = {
+    {"random steps and batches", test_mixed},
+    {"prefix from another engine", test_prefix},
+    {"answers depend on the prompt", test_sensitive},
+    {"layer_done and abort", test_layer_done_and_abort},
+};
+SUITE("engine_invariance", tests)

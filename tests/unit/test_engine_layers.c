@@ -1,6 +1,5 @@
 /* What an engine asks and tells layer by layer, for every kind that needs no
  * card: it waits for the rows in front of a segment before it reads them. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 #include "predictor/cost_model.h"
 #include "tests/unit/engine_rig.h"
 #include "tests/unit/invented_clock.h"
+#include "tests/unit/suite.h"
 
 #define PROMPT 100u
 #define PREFIX 64u
@@ -236,18 +236,10 @@ static void test_host_blocks(void)
     check_host_blocks("timed");
 }
 
-int main(void)
-{
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("engine_layers", NULL, NULL);
-    CU_add_test(suite, "cpu: waits for layers", test_cpu);
-    CU_add_test(suite, "timed: waits for layers", test_timed);
-    CU_add_test(suite, "timed: late layers take time", test_timed_overlap);
-    CU_add_test(suite, "host blocks", test_host_blocks);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed != 0;
-}
+static const struct suite_test tests[] = {
+    {"cpu: waits for layers", test_cpu},
+    {"timed: waits for layers", test_timed},
+    {"timed: late layers take time", test_timed_overlap},
+    {"host blocks", test_host_blocks},
+};
+SUITE("engine_layers", tests)

@@ -1,5 +1,4 @@
 /* What is read of an engine's metrics, cut at every byte. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 #include "conductor/link/upstream/facts.h"
 #include "conductor/link/upstream/model_list.h"
 #include "conductor/link/upstream/report.h"
+#include "tests/unit/suite.h"
 
 static struct engine_report scan_of(const char *text, size_t cut, int64_t rank)
 {
@@ -323,22 +323,16 @@ static void test_no_events(void)
     CU_ASSERT_STRING_EQUAL(facts_of("h", "7", "").metrics_path, "");
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("engine_report", NULL, NULL);
-    CU_add_test(s, "what a server tells of itself", test_facts);
-    CU_add_test(s, "no KV events are told", test_no_events);
-    CU_add_test(s, "models", test_models);
-    CU_add_test(s, "names that are not listed", test_names_that_are_not_listed);
-    CU_add_test(s, "lists of no model", test_no_models);
-    CU_add_test(s, "vllm", test_vllm);
-    CU_add_test(s, "one rank", test_one_rank);
-    CU_add_test(s, "others", test_others);
-    CU_add_test(s, "pages", test_pages);
-    CU_add_test(s, "nonsense", test_nonsense);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"what a server tells of itself", test_facts},
+    {"no KV events are told", test_no_events},
+    {"models", test_models},
+    {"names that are not listed", test_names_that_are_not_listed},
+    {"lists of no model", test_no_models},
+    {"vllm", test_vllm},
+    {"one rank", test_one_rank},
+    {"others", test_others},
+    {"pages", test_pages},
+    {"nonsense", test_nonsense},
+};
+SUITE("engine_report", tests)

@@ -1,13 +1,13 @@
 /* Stages of a pipeline: each engine computes some of the layers, in blocks of
  * its own, and passes on what comes out of them. However layers and prompt are
  * cut, rows and answers are those of one engine, bit for bit. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "predictor/cost_model.h"
 #include "tests/unit/engine_rig.h"
+#include "tests/unit/suite.h"
 
 #define LAYERS 4u
 #define MOST_PROMPT 700u
@@ -220,18 +220,10 @@ static void test_refused(void)
     engine_free(e);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("engine stages", NULL, NULL);
-
-    CU_add_test(s, "cpu: random layers and chunks", test_cpu);
-    CU_add_test(s, "timed: random layers and chunks", test_timed);
-    CU_add_test(s, "damaged on the way", test_damage);
-    CU_add_test(s, "refused", test_refused);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed != 0;
-}
+static const struct suite_test tests[] = {
+    {"cpu: random layers and chunks", test_cpu},
+    {"timed: random layers and chunks", test_timed},
+    {"damaged on the way", test_damage},
+    {"refused", test_refused},
+};
+SUITE("engine stages", tests)

@@ -1,11 +1,11 @@
 /* Estimates: the papers' unit values, transfers, decode. */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conductor/core/plan/estimate.h"
 #include "tests/unit/busy.h"
+#include "tests/unit/suite.h"
 
 /* The Mooncake paper's flops(n) = l (a n^2 d + b n d^2) on 8 x 312 TFLOP/s at
  * half of the peak, LLaMA3-70B. prefill(n, p) = (flops(n) - flops(p)) / G is
@@ -633,26 +633,20 @@ static void test_room_beside(void)
     pool_free(pool);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("estimate", NULL, NULL);
-    CU_add_test(suite, "usable blocks", test_usable_blocks);
-    CU_add_test(suite, "paper options", test_paper_options);
-    CU_add_test(suite, "paper values", test_paper_values);
-    CU_add_test(suite, "over", test_over);
-    CU_add_test(suite, "prefill", test_prefill);
-    CU_add_test(suite, "no link", test_no_link);
-    CU_add_test(suite, "decode", test_decode);
-    CU_add_test(suite, "decode blocks", test_decode_blocks);
-    CU_add_test(suite, "max batch", test_max_batch);
-    CU_add_test(suite, "decode fits in", test_decode_fits_in);
-    CU_add_test(suite, "random ends", test_random_ends);
-    CU_add_test(suite, "beside decodes", test_beside);
-    CU_add_test(suite, "TBT beside prefills", test_tbt_beside);
-    CU_add_test(suite, "room beside decodes", test_room_beside);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+static const struct suite_test tests[] = {
+    {"usable blocks", test_usable_blocks},
+    {"paper options", test_paper_options},
+    {"paper values", test_paper_values},
+    {"over", test_over},
+    {"prefill", test_prefill},
+    {"no link", test_no_link},
+    {"decode", test_decode},
+    {"decode blocks", test_decode_blocks},
+    {"max batch", test_max_batch},
+    {"decode fits in", test_decode_fits_in},
+    {"random ends", test_random_ends},
+    {"beside decodes", test_beside},
+    {"TBT beside prefills", test_tbt_beside},
+    {"room beside decodes", test_room_beside},
+};
+SUITE("estimate", tests)

@@ -1,6 +1,5 @@
 /* What libevent says is a line of the log; and what a socket does not take at
  * once is sent later. */
-#include <CUnit/Basic.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/event_loop.h"
+#include "tests/unit/suite.h"
 
 static void loop_again(evutil_socket_t, short, void *base)
 {
@@ -96,14 +96,8 @@ static void test_send(void)
     free(many);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("event_loop", NULL, NULL);
-    CU_add_test(s, "messages of libevent", test_messages);
-    CU_add_test(s, "what a socket does not take", test_send);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"messages of libevent", test_messages},
+    {"what a socket does not take", test_send},
+};
+SUITE("event_loop", tests)

@@ -1,10 +1,10 @@
 /* Files that replace others. */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "tests/unit/suite.h"
 
 /* A process that was killed while it saved leaves its temporary file; one with
  * the same process id, as in a container, can save. */
@@ -26,13 +26,7 @@ static void test_left_behind(void)
     CU_ASSERT_EQUAL(rmdir(folder), 0);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("file", NULL, NULL);
-    CU_add_test(s, "a temporary file left behind", test_left_behind);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"a temporary file left behind", test_left_behind},
+};
+SUITE("file", tests)

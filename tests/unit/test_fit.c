@@ -1,6 +1,5 @@
 /* The fit: known coefficients come back, within the
  * standard errors that are claimed for them. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -8,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/suite.h"
 #include "tools/fit/model.h"
 #include "tools/replay/math.h"
 
@@ -398,25 +398,18 @@ static void test_refused(void)
     profile_fini(&p);
 }
 
-int main(void)
-{
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("fit", NULL, NULL);
-    CU_add_test(suite, "exact data", test_exact);
-    CU_add_test(suite, "standard errors", test_standard_errors);
-    CU_add_test(suite, "one term", test_one_term);
-    CU_add_test(suite, "weights", test_weights);
-    CU_add_test(suite, "median of repeats", test_median_of_repeats);
-    CU_add_test(suite, "even repeats", test_even_repeats);
-    CU_add_test(suite, "long contexts", test_long_contexts);
-    CU_add_test(suite, "cross-validation", test_cross_validation);
-    CU_add_test(suite, "quantile", test_quantile);
-    CU_add_test(suite, "terms left out", test_terms_left_out);
-    CU_add_test(suite, "harmless negative", test_harmless_negative);
-    CU_add_test(suite, "refused", test_refused);
-    CU_basic_run_tests();
-    int failed = CU_get_number_of_failures() != 0;
-    CU_cleanup_registry();
-    return failed;
-}
+static const struct suite_test tests[] = {
+    {"exact data", test_exact},
+    {"standard errors", test_standard_errors},
+    {"one term", test_one_term},
+    {"weights", test_weights},
+    {"median of repeats", test_median_of_repeats},
+    {"even repeats", test_even_repeats},
+    {"long contexts", test_long_contexts},
+    {"cross-validation", test_cross_validation},
+    {"quantile", test_quantile},
+    {"terms left out", test_terms_left_out},
+    {"harmless negative", test_harmless_negative},
+    {"refused", test_refused},
+};
+SUITE("fit", tests)

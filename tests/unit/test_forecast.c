@@ -1,7 +1,7 @@
 /* How sure a predicted TTFT is. */
-#include <CUnit/Basic.h>
 
 #include "conductor/core/observation/forecast.h"
+#include "tests/unit/suite.h"
 #include "traces/random.h"
 
 static void came(struct forecasts *known, int64_t estimated_us, int64_t us)
@@ -146,19 +146,10 @@ static void test_covers(void)
     CU_ASSERT_DOUBLE_EQUAL(predicted / actual, 1.0, 0.01);
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-
-    CU_initialize_registry();
-    suite = CU_add_suite("forecast", NULL, NULL);
-    CU_add_test(suite, "first", test_first);
-    CU_add_test(suite, "exact", test_exact);
-    CU_add_test(suite, "skew", test_skew);
-    CU_add_test(suite, "mean of sums", test_mean_of_sums);
-    CU_add_test(suite, "octaves", test_octaves);
-    CU_add_test(suite, "forgets", test_forgets);
-    CU_add_test(suite, "covers", test_covers);
-    CU_basic_run_tests();
-    return CU_get_number_of_failures() ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"first", test_first},     {"exact", test_exact},
+    {"skew", test_skew},       {"mean of sums", test_mean_of_sums},
+    {"octaves", test_octaves}, {"forgets", test_forgets},
+    {"covers", test_covers},
+};
+SUITE("forecast", tests)

@@ -1,10 +1,10 @@
 /* Forms: what is read of bodies that are no JSON. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conductor/front/openai/form.h"
+#include "tests/unit/suite.h"
 
 #define TYPE "multipart/form-data; boundary=B"
 #define PART(name, value)                                                    \
@@ -220,21 +220,14 @@ static void test_errors(void)
     free(text);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("form", NULL, NULL);
-    CU_add_test(s, "types of bodies", test_types);
-    CU_add_test(s, "the model", test_model);
-    CU_add_test(s, "files", test_files);
-    CU_add_test(s, "lines that go on behind a delimiter", test_longer_lines);
-    CU_add_test(s, "a NUL in a name", test_nul_in_a_name);
-    CU_add_test(s, "objects that are said to be something else",
-                test_hidden_objects);
-    CU_add_test(s, "forms that end early", test_ends_early);
-    CU_add_test(s, "errors", test_errors);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"types of bodies", test_types},
+    {"the model", test_model},
+    {"files", test_files},
+    {"lines that go on behind a delimiter", test_longer_lines},
+    {"a NUL in a name", test_nul_in_a_name},
+    {"objects that are said to be something else", test_hidden_objects},
+    {"forms that end early", test_ends_early},
+    {"errors", test_errors},
+};
+SUITE("form", tests)

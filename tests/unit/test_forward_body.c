@@ -1,5 +1,4 @@
 /* What is read of a body that goes on as it is; and URLs of engines. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 #include "conductor/front/openai/body/body.h"
 #include "conductor/http/url.h"
 #include "conductor/link/upstream/tokens.h"
+#include "tests/unit/suite.h"
 
 static const struct forward_rules no_rules;
 
@@ -870,36 +870,28 @@ static void test_long_prompts(void)
     }
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("forward_body", NULL, NULL);
-    CU_add_test(s, "token ids", test_ids);
-    CU_add_test(s, "chats share their beginning",
-                test_chats_share_their_beginning);
-    CU_add_test(s, "what is taken out", test_cuts);
-    CU_add_test(s, "what only Conductor says, below the top",
-                test_steered_below);
-    CU_add_test(s, "references", test_references);
-    CU_add_test(s, "JSON alone", test_strict);
-    CU_add_test(s, "what is set", test_rules);
-    CU_add_test(s, "what is set for /generate", test_rules_of_generate);
-    CU_add_test(s, "taken out at many places", test_many_cuts);
-    CU_add_test(s, "salts", test_salts);
-    CU_add_test(s, "salts of events", test_salts_of_events);
-    CU_add_test(s, "whatever else", test_whatever);
-    CU_add_test(s, "questions for tokens", test_questions);
-    CU_add_test(s, "prompts by path", test_kinds);
-    CU_add_test(s, "priorities", test_priorities);
-    CU_add_test(s, "other salts", test_other_salts);
-    CU_add_test(s, "answers with tokens", test_tokens);
-    CU_add_test(s, "urls", test_urls);
-    CU_add_test(s, "hashes of blocks", test_hashes);
-    CU_add_test(s, "questions where to send a request", test_schedules);
-    CU_add_test(s, "many members", test_members);
-    CU_add_test(s, "long prompts", test_long_prompts);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"token ids", test_ids},
+    {"chats share their beginning", test_chats_share_their_beginning},
+    {"what is taken out", test_cuts},
+    {"what only Conductor says, below the top", test_steered_below},
+    {"references", test_references},
+    {"JSON alone", test_strict},
+    {"what is set", test_rules},
+    {"what is set for /generate", test_rules_of_generate},
+    {"taken out at many places", test_many_cuts},
+    {"salts", test_salts},
+    {"salts of events", test_salts_of_events},
+    {"whatever else", test_whatever},
+    {"questions for tokens", test_questions},
+    {"prompts by path", test_kinds},
+    {"priorities", test_priorities},
+    {"other salts", test_other_salts},
+    {"answers with tokens", test_tokens},
+    {"urls", test_urls},
+    {"hashes of blocks", test_hashes},
+    {"questions where to send a request", test_schedules},
+    {"many members", test_members},
+    {"long prompts", test_long_prompts},
+};
+SUITE("forward_body", tests)

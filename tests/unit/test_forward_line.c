@@ -1,12 +1,12 @@
 /* Whose turn it is at an engine, and what is learned when the first request of
  * its line is refused. */
-#include <CUnit/Basic.h>
 #include <event2/event.h>
 #include <string.h>
 
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
 #include "conductor/service/setup.h"
+#include "tests/unit/suite.h"
 
 static const char config_text[] =
     "{\"worker_listen\": \"\", \"engines\": [{\"name\": \"e\", \"kind\": "
@@ -193,17 +193,10 @@ static void test_costs_of_its_own(void)
     CU_ASSERT(longest_us(true) < 650000);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("forward_line", NULL, NULL);
-    CU_add_test(suite, "the first is refused", test_refused);
-    CU_add_test(suite, "costs of its own", test_costs_of_its_own);
-    CU_add_test(suite, "the next one came later", test_came_later);
-    CU_add_test(suite, "the engine fails", test_failed);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
-}
+static const struct suite_test tests[] = {
+    {"the first is refused", test_refused},
+    {"costs of its own", test_costs_of_its_own},
+    {"the next one came later", test_came_later},
+    {"the engine fails", test_failed},
+};
+SUITE("forward_line", tests)

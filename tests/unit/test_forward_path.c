@@ -1,9 +1,9 @@
 /* Which of a client's requests an engine may get. */
-#include <CUnit/Basic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conductor/front/openai/body/path.h"
+#include "tests/unit/suite.h"
 
 /* From memory of its own, so that reading beyond it is seen. */
 static enum forward_path of(const char *method, const char *path, size_t n)
@@ -194,19 +194,13 @@ static void test_about(void)
     expect_about("PUT", lists, FORWARD_ABOUT_LIST);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("forward_path", NULL, NULL);
-    CU_add_test(s, "what goes on", test_open);
-    CU_add_test(s, "what is the engine's own", test_engines_own);
-    CU_add_test(s, "what could be read as another path", test_odd);
-    CU_add_test(s, "long paths", test_long);
-    CU_add_test(s, "as engines read them", test_read);
-    CU_add_test(s, "what asks no model", test_looks);
-    CU_add_test(s, "what it is about", test_about);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"what goes on", test_open},
+    {"what is the engine's own", test_engines_own},
+    {"what could be read as another path", test_odd},
+    {"long paths", test_long},
+    {"as engines read them", test_read},
+    {"what asks no model", test_looks},
+    {"what it is about", test_about},
+};
+SUITE("forward_path", tests)

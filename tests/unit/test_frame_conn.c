@@ -1,5 +1,4 @@
 /* Connecting by name never stops the loop, and asks only the name servers. */
-#include <CUnit/Basic.h>
 #include <arpa/inet.h>
 #include <event2/dns.h>
 #include <netdb.h>
@@ -11,6 +10,7 @@
 #include "base/event_loop.h"
 #include "base/frame_conn.h"
 #include "base/socket.h"
+#include "tests/unit/suite.h"
 
 static int asked;     /* calls of what blocks */
 static int ticks;     /* turns that the loop made meanwhile */
@@ -224,15 +224,9 @@ static void test_rest(void)
     event_base_free(loop);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("frame_conn", NULL, NULL);
-    CU_add_test(s, "names are looked up on the loop", test_names);
-    CU_add_test(s, "IPv4 at a port of both kinds", test_peer_of_both_kinds);
-    CU_add_test(s, "a connection that rests", test_rest);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"names are looked up on the loop", test_names},
+    {"IPv4 at a port of both kinds", test_peer_of_both_kinds},
+    {"a connection that rests", test_rest},
+};
+SUITE("frame_conn", tests)

@@ -1,5 +1,4 @@
 /* Frames out of bytes that come in any portions: none is lost. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,6 +8,7 @@
 
 #include "base/frame_reader.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/suite.h"
 
 #define LIMIT (3u << 20)
 
@@ -133,18 +133,15 @@ static void test_bad_headers(void)
     frame_reader_fini(&r);
 }
 
+static const struct suite_test tests[] = {
+    {"bytes in any portions", test_any_portions},
+    {"bad headers", test_bad_headers},
+};
+
 int main(void)
 {
     if (pipe(ends) || fcntl(ends[0], F_SETFL, O_NONBLOCK) ||
         fcntl(ends[1], F_SETFL, O_NONBLOCK))
         return 1;
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("frame_reader", NULL, NULL);
-    CU_add_test(s, "bytes in any portions", test_any_portions);
-    CU_add_test(s, "bad headers", test_bad_headers);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
+    return SUITE_RUN("frame_reader", tests);
 }

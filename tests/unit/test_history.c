@@ -1,6 +1,5 @@
 /* The last hour in points: what falls into which, what has fallen out, and how
  * far off quantiles are. */
-#include <CUnit/Basic.h>
 #include <event2/buffer.h>
 #include <jansson.h>
 #include <math.h>
@@ -8,6 +7,7 @@
 #include <stdlib.h>
 
 #include "conductor/service/history/history.h"
+#include "tests/unit/suite.h"
 
 #define S INT64_C(1000000)
 
@@ -125,16 +125,9 @@ static void test_quantiles(void)
     history_prompt(NULL, 1, 1, 1, S);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("history", NULL, NULL);
-    CU_add_test(suite, "points", test_points);
-    CU_add_test(suite, "an hour ago", test_an_hour_ago);
-    CU_add_test(suite, "quantiles", test_quantiles);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+static const struct suite_test tests[] = {
+    {"points", test_points},
+    {"an hour ago", test_an_hour_ago},
+    {"quantiles", test_quantiles},
+};
+SUITE("history", tests)

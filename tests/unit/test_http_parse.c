@@ -1,11 +1,11 @@
 /* Request heads and chunked bodies, whole and cut at every byte. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conductor/http/parse.h"
+#include "tests/unit/suite.h"
 
 static long parse(const char *bytes, struct http_head *head,
                   struct http_fault *fault)
@@ -320,27 +320,16 @@ static void test_query(void)
     CU_ASSERT_EQUAL(head.query.n, 0);
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-    unsigned failures;
-
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    suite = CU_add_suite("http_parse", NULL, NULL);
-    CU_add_test(suite, "head", test_head);
-    CU_add_test(suite, "moved", test_moved);
-    CU_add_test(suite, "keep-alive", test_keep_alive);
-    CU_add_test(suite, "targets", test_targets);
-    CU_add_test(suite, "refused", test_refused);
-    CU_add_test(suite, "many headers", test_many_headers);
-    CU_add_test(suite, "chunked", test_chunked);
-    CU_add_test(suite, "bad chunks", test_bad_chunks);
-    CU_add_test(suite, "answers", test_answers);
-    CU_add_test(suite, "query", test_query);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
-}
+static const struct suite_test tests[] = {
+    {"head", test_head},
+    {"moved", test_moved},
+    {"keep-alive", test_keep_alive},
+    {"targets", test_targets},
+    {"refused", test_refused},
+    {"many headers", test_many_headers},
+    {"chunked", test_chunked},
+    {"bad chunks", test_bad_chunks},
+    {"answers", test_answers},
+    {"query", test_query},
+};
+SUITE("http_parse", tests)

@@ -1,6 +1,5 @@
 /* The HTTP server over real sockets: routes, limits, clients that are slow, odd
  * or gone. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 
 #include "base/clock.h"
 #include "front_client.h"
+#include "tests/unit/suite.h"
 
 static void test_routes(void)
 {
@@ -686,36 +686,25 @@ static void test_port_in_use(void)
     front_close();
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-    unsigned failures;
-
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    suite = CU_add_suite("http_server", NULL, NULL);
-    CU_add_test(suite, "routes", test_routes);
-    CU_add_test(suite, "bad HTTP", test_bad_http);
-    CU_add_test(suite, "bad bodies", test_bad_body);
-    CU_add_test(suite, "large bodies", test_large_body);
-    CU_add_test(suite, "long bodies", test_long_bodies);
-    CU_add_test(suite, "all bodies", test_body_total);
-    CU_add_test(suite, "chunked, pipelined", test_chunked);
-    CU_add_test(suite, "many ahead", test_many_ahead);
-    CU_add_test(suite, "share of a turn", test_share_of_a_turn);
-    CU_add_test(suite, "slow reader", test_slow_reader);
-    CU_add_test(suite, "stalled reader", test_stalled_reader);
-    CU_add_test(suite, "connection limit", test_connection_limit);
-    CU_add_test(suite, "turned away", test_turned_away);
-    CU_add_test(suite, "share of connections", test_share_of_connections);
-    CU_add_test(suite, "idle client", test_idle);
-    CU_add_test(suite, "slow sender", test_slow_sender);
-    CU_add_test(suite, "arrival", test_arrival);
-    CU_add_test(suite, "HEAD", test_head_method);
-    CU_add_test(suite, "port in use", test_port_in_use);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
-}
+static const struct suite_test tests[] = {
+    {"routes", test_routes},
+    {"bad HTTP", test_bad_http},
+    {"bad bodies", test_bad_body},
+    {"large bodies", test_large_body},
+    {"long bodies", test_long_bodies},
+    {"all bodies", test_body_total},
+    {"chunked, pipelined", test_chunked},
+    {"many ahead", test_many_ahead},
+    {"share of a turn", test_share_of_a_turn},
+    {"slow reader", test_slow_reader},
+    {"stalled reader", test_stalled_reader},
+    {"connection limit", test_connection_limit},
+    {"turned away", test_turned_away},
+    {"share of connections", test_share_of_connections},
+    {"idle client", test_idle},
+    {"slow sender", test_slow_sender},
+    {"arrival", test_arrival},
+    {"HEAD", test_head_method},
+    {"port in use", test_port_in_use},
+};
+SUITE("http_server", tests)

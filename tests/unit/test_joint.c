@@ -2,13 +2,13 @@
  * Limits that several conductors keep together, over a book that answers late,
  * not at all, or has forgotten: against a record of all that was let in.
  */
-#include <CUnit/Basic.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "conductor/core/share/joint.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/suite.h"
 #include "traces/random.h"
 
 #define SEED 20261123
@@ -378,18 +378,9 @@ static void test_move(void)
     CU_ASSERT_EQUAL(joint_asks_us(&to, 0), 10000000);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("joint", NULL, NULL);
-    CU_add_test(suite, "literal", test_literal);
-    CU_add_test(suite, "another file", test_move);
-    CU_add_test(suite, "never above", test_never_above);
-    CU_add_test(suite, "one has all", test_one_has_all);
-    CU_add_test(suite, "losses", test_losses);
-    CU_add_test(suite, "alone", test_alone);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"literal", test_literal},         {"another file", test_move},
+    {"never above", test_never_above}, {"one has all", test_one_has_all},
+    {"losses", test_losses},           {"alone", test_alone},
+};
+SUITE("joint", tests)

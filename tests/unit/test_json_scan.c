@@ -1,6 +1,5 @@
 /* The one-pass body scanner: forms, errors, and the same answers as jansson
  * on random documents. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -14,6 +13,7 @@
 #include "conductor/json/text_buf.h"
 #include "conductor/json/utf8.h"
 #include "conductor/json/walk.h"
+#include "tests/unit/suite.h"
 
 static const struct json_scan_limits limits = {64, 1 << 20, 32, 0, 0};
 
@@ -574,29 +574,18 @@ static void test_skip(void)
     }
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-    unsigned failures;
-
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    suite = CU_add_suite("json_scan", NULL, NULL);
-    CU_add_test(suite, "ids", test_ids);
-    CU_add_test(suite, "batches", test_batches);
-    CU_add_test(suite, "text", test_text);
-    CU_add_test(suite, "messages", test_messages);
-    CU_add_test(suite, "errors", test_errors);
-    CU_add_test(suite, "long names", test_long_names);
-    CU_add_test(suite, "errors in messages", test_message_errors);
-    CU_add_test(suite, "bounds", test_bounds);
-    CU_add_test(suite, "same as jansson", test_against_jansson);
-    CU_add_test(suite, "long prompts", test_long_prompts);
-    CU_add_test(suite, "utf8", test_utf8);
-    CU_add_test(suite, "strings that are skipped", test_skip);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
-}
+static const struct suite_test tests[] = {
+    {"ids", test_ids},
+    {"batches", test_batches},
+    {"text", test_text},
+    {"messages", test_messages},
+    {"errors", test_errors},
+    {"long names", test_long_names},
+    {"errors in messages", test_message_errors},
+    {"bounds", test_bounds},
+    {"same as jansson", test_against_jansson},
+    {"long prompts", test_long_prompts},
+    {"utf8", test_utf8},
+    {"strings that are skipped", test_skip},
+};
+SUITE("json_scan", tests)

@@ -1,12 +1,12 @@
 /* Whose answers engines keep: who finds which, and what is forgotten for whom.
  */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "conductor/core/pool/pool.h"
 #include "conductor/service/engine_request/answer_id.h"
 #include "conductor/service/kept.h"
+#include "tests/unit/suite.h"
 
 enum { A = 7, B = 8 };
 
@@ -167,17 +167,11 @@ static void test_id_behind_much(void)
     }
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("kept", NULL, NULL);
-    CU_add_test(s, "owners", test_owners);
-    CU_add_test(s, "fair", test_fair);
-    CU_add_test(s, "bound", test_bound);
-    CU_add_test(s, "id of an answer", test_id_of_an_answer);
-    CU_add_test(s, "id behind much", test_id_behind_much);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"owners", test_owners},
+    {"fair", test_fair},
+    {"bound", test_bound},
+    {"id of an answer", test_id_of_an_answer},
+    {"id behind much", test_id_behind_much},
+};
+SUITE("kept", tests)

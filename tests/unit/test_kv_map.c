@@ -6,7 +6,6 @@
  * is compared with a recount from all tokens. Environment: CONDUCTOR_SEED;
  * CONDUCTOR_CASES percent of the runs.
  */
-#include <CUnit/Basic.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 #include "conductor/link/events/waiting.h"
 #include "tests/unit/cases.h"
 #include "tests/unit/kv_map_test.h"
+#include "tests/unit/suite.h"
 
 enum {
     NODES = 300,
@@ -777,28 +777,21 @@ static void test_ranks_are_cleared_apart(void)
     world_free(w);
 }
 
+static const struct suite_test tests[] = {
+    {"against a slow map", test_against_a_slow_map},
+    {"a liar", test_a_liar},
+    {"a size that was not said", test_a_size_that_was_not_said},
+    {"ranks are cleared apart", test_ranks_are_cleared_apart},
+};
+
 int main(void)
 {
     const char *text = getenv("CONDUCTOR_SEED");
-    CU_pSuite suite;
-    unsigned failures;
 
     seed = text ? strtoull(text, NULL, 0) : 4711;
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return (int)CU_get_error();
     printf("seed %" PRIu64 "\n", seed);
     memset(salts[1], 'x', sizeof(salts[1]) - 1);
     memset(salts[2], 'x', sizeof(salts[2]) - 1);
     salts[2][sizeof(salts[2]) - 2] = 'y';
-    suite = CU_add_suite("kv_map", NULL, NULL);
-    CU_add_test(suite, "against a slow map", test_against_a_slow_map);
-    CU_add_test(suite, "a liar", test_a_liar);
-    CU_add_test(suite, "a size that was not said",
-                test_a_size_that_was_not_said);
-    CU_add_test(suite, "ranks are cleared apart", test_ranks_are_cleared_apart);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures > 0;
+    return SUITE_RUN("kv_map", tests);
 }

@@ -3,7 +3,6 @@
  * agree between any two, and in the end it is as if it was taken at once.
  * Environment: CONDUCTOR_SEED; CONDUCTOR_CASES percent of the runs.
  */
-#include <CUnit/Basic.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 
 #include "tests/unit/cases.h"
 #include "tests/unit/kv_map_test.h"
+#include "tests/unit/suite.h"
 
 enum { MANY = 5000, PIECE = 64, HASHES = 300, LENGTH_MAX = 200 };
 
@@ -556,31 +556,22 @@ static void test_as_if_at_once(void)
     }
 }
 
+static const struct suite_test tests[] = {
+    {"no piece is long", test_no_piece_is_long},
+    {"clears of nothing cost nothing", test_clears_of_nothing_cost_nothing},
+    {"a rank goes in pieces", test_a_rank_goes_in_pieces},
+    {"stores and clears in turn", test_stores_and_clears_in_turn},
+    {"tables grow by and by", test_tables_grow_by_and_by},
+    {"one piece of many blocks", test_one_piece_of_many_blocks},
+    {"as if at once", test_as_if_at_once},
+    {"what has no room", test_what_has_no_room},
+};
+
 int main(void)
 {
     const char *text = getenv("CONDUCTOR_SEED");
-    CU_pSuite suite;
-    unsigned failures;
 
     seed = text ? strtoull(text, NULL, 0) : 4711;
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return (int)CU_get_error();
     printf("seed %" PRIu64 "\n", seed);
-    suite = CU_add_suite("kv_pieces", NULL, NULL);
-    CU_add_test(suite, "no piece is long", test_no_piece_is_long);
-    CU_add_test(suite, "clears of nothing cost nothing",
-                test_clears_of_nothing_cost_nothing);
-    CU_add_test(suite, "a rank goes in pieces", test_a_rank_goes_in_pieces);
-    CU_add_test(suite, "stores and clears in turn",
-                test_stores_and_clears_in_turn);
-    CU_add_test(suite, "tables grow by and by", test_tables_grow_by_and_by);
-    CU_add_test(suite, "one piece of many blocks",
-                test_one_piece_of_many_blocks);
-    CU_add_test(suite, "as if at once", test_as_if_at_once);
-    CU_add_test(suite, "what has no room", test_what_has_no_room);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures > 0;
+    return SUITE_RUN("kv_pieces", tests);
 }

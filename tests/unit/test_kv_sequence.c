@@ -1,7 +1,7 @@
 /* What the numbers of messages say. */
-#include <CUnit/Basic.h>
 
 #include "conductor/link/events/sequence.h"
+#include "tests/unit/suite.h"
 
 static enum kv_verdict live(struct kv_sequence *s, uint64_t number, double at_s)
 {
@@ -78,23 +78,11 @@ static void test_a_restart_behind_a_replay(void)
     CU_ASSERT(live(&s, 50, 0) == KV_SEQUENCE_RESTART);
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-    unsigned failures;
-
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return (int)CU_get_error();
-    suite = CU_add_suite("kv_sequence", NULL, NULL);
-    CU_add_test(suite, "in order", test_in_order);
-    CU_add_test(suite, "a replay overlaps", test_a_replay_overlaps);
-    CU_add_test(suite, "a restart", test_a_restart);
-    CU_add_test(suite, "another process may follow", test_begin);
-    CU_add_test(suite, "a restart behind a replay",
-                test_a_restart_behind_a_replay);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures > 0;
-}
+static const struct suite_test tests[] = {
+    {"in order", test_in_order},
+    {"a replay overlaps", test_a_replay_overlaps},
+    {"a restart", test_a_restart},
+    {"another process may follow", test_begin},
+    {"a restart behind a replay", test_a_restart_behind_a_replay},
+};
+SUITE("kv_sequence", tests)

@@ -1,7 +1,6 @@
 /* The KV store: literal cases, and random operations against an obvious model
  * in which everything is a linear scan. Keys come from a tiny space there, so
  * that collisions are frequent. */
-#include <CUnit/Basic.h>
 #include <CUnit/CUnit.h>
 #include <errno.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 #include <time.h>
 
 #include "tests/unit/kv_store_check.h"
+#include "tests/unit/suite.h"
 #include "workers/store/kv_store.h"
 
 #define BT 2       /* tokens of a block */
@@ -689,22 +689,15 @@ static void test_random(void)
     free(m);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("kv_store", NULL, NULL);
-    CU_add_test(s, "configuration", test_config);
-    CU_add_test(s, "memory", test_memory);
-    CU_add_test(s, "match and pins", test_match_and_pins);
-    CU_add_test(s, "parent identity", test_parent_identity);
-    CU_add_test(s, "identity", test_identity);
-    CU_add_test(s, "duplicate", test_duplicate);
-    CU_add_test(s, "events and inventory", test_events_and_inventory);
-    CU_add_test(s, "parents of pinned blocks", test_parents_of_pinned);
-    CU_add_test(s, "random against model", test_random);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
-}
+static const struct suite_test tests[] = {
+    {"configuration", test_config},
+    {"memory", test_memory},
+    {"match and pins", test_match_and_pins},
+    {"parent identity", test_parent_identity},
+    {"identity", test_identity},
+    {"duplicate", test_duplicate},
+    {"events and inventory", test_events_and_inventory},
+    {"parents of pinned blocks", test_parents_of_pinned},
+    {"random against model", test_random},
+};
+SUITE("kv_store", tests)

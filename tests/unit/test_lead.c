@@ -1,6 +1,6 @@
 /* Whose orders a worker takes of those that only a leader gives. */
-#include <CUnit/Basic.h>
 
+#include "tests/unit/suite.h"
 #include "workers/service/lead.h"
 
 static void test_the_highest_counts(void)
@@ -49,15 +49,9 @@ static void test_lower_leader(void)
     CU_ASSERT_FALSE(lead_look(&l, 5, 100 + 2 * LEAD_FORGET_US));
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("lead", NULL, NULL);
-    CU_add_test(s, "the highest counts", test_the_highest_counts);
-    CU_add_test(s, "forgotten", test_forgotten);
-    CU_add_test(s, "a lower leader", test_lower_leader);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"the highest counts", test_the_highest_counts},
+    {"forgotten", test_forgotten},
+    {"a lower leader", test_lower_leader},
+};
+SUITE("lead", tests)

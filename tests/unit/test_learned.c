@@ -1,10 +1,10 @@
 /* The learned cost model. */
-#include <CUnit/Basic.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "predictor/learned.h"
+#include "tests/unit/suite.h"
 
 static void test_guess(void)
 {
@@ -166,19 +166,13 @@ static void test_whole_alone(void)
     }
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("learned", NULL, NULL);
-    CU_add_test(s, "the guess", test_guess);
-    CU_add_test(s, "any speed", test_learns);
-    CU_add_test(s, "no negative terms", test_no_negative_terms);
-    CU_add_test(s, "decode steps", test_steps);
-    CU_add_test(s, "begun from another", test_from);
-    CU_add_test(s, "answers that come whole", test_whole);
-    CU_add_test(s, "nothing but answers that come whole", test_whole_alone);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"the guess", test_guess},
+    {"any speed", test_learns},
+    {"no negative terms", test_no_negative_terms},
+    {"decode steps", test_steps},
+    {"begun from another", test_from},
+    {"answers that come whole", test_whole},
+    {"nothing but answers that come whole", test_whole_alone},
+};
+SUITE("learned", tests)

@@ -1,10 +1,10 @@
 /* Lending idle instances for a long prefill: who is lent, what is predicted,
  * and that all of it is given back. */
-#include <CUnit/Basic.h>
 #include <math.h>
 #include <string.h>
 
 #include "conductor/core/dispatch/dispatch.h"
+#include "tests/unit/suite.h"
 
 enum { N = 8, LAYERS = 8 };
 
@@ -277,23 +277,15 @@ static void test_stale(void)
     rig_fini(&r);
 }
 
-int main(void)
-{
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite s = CU_add_suite("lend", NULL, NULL);
-    CU_add_test(s, "four stages", test_four);
-    CU_add_test(s, "time of all instances", test_spent);
-    CU_add_test(s, "half stay", test_half);
-    CU_add_test(s, "room to decode", test_room);
-    CU_add_test(s, "links", test_links);
-    CU_add_test(s, "stages are not interrupted", test_stage);
-    CU_add_test(s, "an SLO", test_slo);
-    CU_add_test(s, "nothing is lent", test_none);
-    CU_add_test(s, "a member is gone", test_stale);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed != 0;
-}
+static const struct suite_test tests[] = {
+    {"four stages", test_four},
+    {"time of all instances", test_spent},
+    {"half stay", test_half},
+    {"room to decode", test_room},
+    {"links", test_links},
+    {"stages are not interrupted", test_stage},
+    {"an SLO", test_slo},
+    {"nothing is lent", test_none},
+    {"a member is gone", test_stale},
+};
+SUITE("lend", tests)

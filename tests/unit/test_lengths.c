@@ -1,11 +1,11 @@
 /* What answers' lengths are learnt to be: by literal cases, and against a slow
  * version that keeps every key's answers. */
-#include <CUnit/Basic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "conductor/core/observation/lengths.h"
+#include "tests/unit/suite.h"
 #include "traces/random.h"
 
 static struct lengths empty(void)
@@ -204,17 +204,11 @@ static void test_random(void)
         test_slow(seed);
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-
-    CU_initialize_registry();
-    suite = CU_add_suite("lengths", NULL, NULL);
-    CU_add_test(suite, "nothing known", test_nothing_known);
-    CU_add_test(suite, "exact", test_exact);
-    CU_add_test(suite, "median", test_median);
-    CU_add_test(suite, "keys differ", test_keys_differ);
-    CU_add_test(suite, "random", test_random);
-    CU_basic_run_tests();
-    return CU_get_number_of_failures() ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"nothing known", test_nothing_known},
+    {"exact", test_exact},
+    {"median", test_median},
+    {"keys differ", test_keys_differ},
+    {"random", test_random},
+};
+SUITE("lengths", tests)

@@ -1,11 +1,11 @@
 /* How much may be asked for a minute, against a record of all that was taken.
  */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "conductor/core/share/limit.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/suite.h"
 #include "traces/random.h"
 
 #define SEED 20261123
@@ -79,15 +79,9 @@ static void test_waits_are_exact(void)
     printf("seed %d ", SEED);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("limit", NULL, NULL);
-    CU_add_test(suite, "drains", test_drains);
-    CU_add_test(suite, "none", test_none);
-    CU_add_test(suite, "waits are exact", test_waits_are_exact);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"drains", test_drains},
+    {"none", test_none},
+    {"waits are exact", test_waits_are_exact},
+};
+SUITE("limit", tests)

@@ -4,7 +4,6 @@
  * and disk tier; blocks are evicted, the worker and its disk are restarted,
  * sources fail, pieces come while the engine computes, requests are cancelled.
  */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -17,6 +16,7 @@
 #include "tests/unit/engine_rig.h"
 #include "tests/unit/kv_store_check.h"
 #include "tests/unit/load_rig.h"
+#include "tests/unit/suite.h"
 #include "workers/disk/source.h"
 
 #define BT 16u
@@ -550,17 +550,13 @@ static void test_every_split(void)
     free(w);
 }
 
+static const struct suite_test tests[] = {
+    {"both, at every split", test_every_split},
+    {"random cases", test_random_cases},
+};
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("load_cases", NULL, NULL);
-    CU_add_test(suite, "both, at every split", test_every_split);
-    CU_add_test(suite, "random cases", test_random_cases);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed != 0;
+    return SUITE_RUN("load_cases", tests);
 }

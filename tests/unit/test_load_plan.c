@@ -1,6 +1,5 @@
 /* Load plans: equal to a search over all splits and assignments, never worse
  * than a single mode, sound for any input. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,6 +8,7 @@
 #include <time.h>
 
 #include "conductor/core/plan/load_plan.h"
+#include "tests/unit/suite.h"
 
 /* 1 us a token, so that examples can be done by hand. */
 static const struct cost_model unit_cost = {.prefill = {0, 1, 0, 0}};
@@ -519,17 +519,9 @@ static void test_refused(void)
     CU_ASSERT_STRING_EQUAL(load_mode_name((enum load_mode)9), "?");
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("load_plan", NULL, NULL);
-    CU_add_test(suite, "by hand", test_by_hand);
-    CU_add_test(suite, "brute force", test_brute_force);
-    CU_add_test(suite, "never worse", test_never_worse);
-    CU_add_test(suite, "overflow", test_overflow);
-    CU_add_test(suite, "refused", test_refused);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+static const struct suite_test tests[] = {
+    {"by hand", test_by_hand},         {"brute force", test_brute_force},
+    {"never worse", test_never_worse}, {"overflow", test_overflow},
+    {"refused", test_refused},
+};
+SUITE("load_plan", tests)

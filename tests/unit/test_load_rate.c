@@ -1,7 +1,7 @@
 /* The rate of a source, as measured by looking now and then. */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 
+#include "tests/unit/suite.h"
 #include "workers/load/rate.h"
 
 #define PIECE (1u << 20)
@@ -104,17 +104,10 @@ static void test_slower(void)
     CU_ASSERT(rate > 0.9e-1 * TRUE_RATE && rate < 1.3e-1 * TRUE_RATE);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("load_rate", NULL, NULL);
-    CU_add_test(s, "unknown", test_unknown);
-    CU_add_test(s, "steady", test_steady);
-    CU_add_test(s, "a late look", test_late);
-    CU_add_test(s, "slower", test_slower);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
-}
+static const struct suite_test tests[] = {
+    {"unknown", test_unknown},
+    {"steady", test_steady},
+    {"a late look", test_late},
+    {"slower", test_slower},
+};
+SUITE("load_rate", tests)

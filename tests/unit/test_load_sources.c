@@ -1,11 +1,11 @@
 /* The loader's table of sources when it is full, its throttle when it is all
  * but shut, a source that all but stands still. */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 
 #include "base/log.h"
 #include "tests/unit/engine_rig.h"
 #include "tests/unit/load_rig.h"
+#include "tests/unit/suite.h"
 #include "workers/load/internal.h"
 
 #define BT 16u
@@ -463,28 +463,25 @@ static void test_one_is_slow(void)
     load_rig_fini(&rig);
 }
 
+static const struct suite_test tests[] = {
+    {"full table", test_full_table},
+    {"shut throttle", test_shut_throttle},
+    {"ever so little", test_ever_so_little},
+    {"ever so little for many", test_ever_so_little_for_many},
+    {"throttle lets go", test_throttle_lets_go},
+    {"one is slow", test_one_is_slow},
+    {"hangs", test_hangs},
+    {"one hangs", test_one_hangs},
+    {"silent", test_silent},
+    {"promise kept", test_promise_kept},
+    {"hangs without room", test_hangs_without_room},
+    {"late in the throttle", test_late_in_the_throttle},
+};
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
     for (uint32_t i = 0; i < PROMPT; i++)
         prompt[i] = i % 251;
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("load sources", NULL, NULL);
-    CU_add_test(s, "full table", test_full_table);
-    CU_add_test(s, "shut throttle", test_shut_throttle);
-    CU_add_test(s, "ever so little", test_ever_so_little);
-    CU_add_test(s, "ever so little for many", test_ever_so_little_for_many);
-    CU_add_test(s, "throttle lets go", test_throttle_lets_go);
-    CU_add_test(s, "one is slow", test_one_is_slow);
-    CU_add_test(s, "hangs", test_hangs);
-    CU_add_test(s, "one hangs", test_one_hangs);
-    CU_add_test(s, "silent", test_silent);
-    CU_add_test(s, "promise kept", test_promise_kept);
-    CU_add_test(s, "hangs without room", test_hangs_without_room);
-    CU_add_test(s, "late in the throttle", test_late_in_the_throttle);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
+    return SUITE_RUN("load sources", tests);
 }

@@ -1,12 +1,12 @@
 /* What a load asked for and what came, against a plain table: random sources
  * that take what comes next, bring it in any order, fail, and blocks that are
  * given to the engine meanwhile. */
-#include <CUnit/Basic.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <time.h>
 
 #include "tests/unit/cases.h"
+#include "tests/unit/suite.h"
 #include "workers/load/units.h"
 
 #define CASES 3000
@@ -170,15 +170,8 @@ static void test_cut(void)
     load_units_fini(&u);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("load_units", NULL, NULL);
-    CU_add_test(s, "random", test_random);
-    CU_add_test(s, "cut", test_cut);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
-}
+static const struct suite_test tests[] = {
+    {"random", test_random},
+    {"cut", test_cut},
+};
+SUITE("load_units", tests)

@@ -1,6 +1,5 @@
 /* The loader without engine and sockets, on an invented clock: where computing
  * and loading meet, several sources, layers, failures, pressure. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 
 #include "base/log.h"
 #include "tests/unit/load_rig.h"
+#include "tests/unit/suite.h"
 
 #define BT 16u
 #define LAYERS 4u
@@ -489,29 +489,26 @@ static void test_uncached_first(void)
     load_rig_fini(&rig);
 }
 
+static const struct suite_test tests[] = {
+    {"ratios of computing and loading", test_ratios},
+    {"two sources", test_two_sources},
+    {"slow source has more", test_slow_has_more},
+    {"planned runs", test_planned_runs},
+    {"throttle", test_throttle},
+    {"queue", test_queue},
+    {"layerwise", test_layerwise},
+    {"layerwise damage", test_layerwise_damage},
+    {"stalled queue time", test_stalled_queue_time},
+    {"failures", test_failures},
+    {"standstill", test_standstill},
+    {"no room to take over", test_no_room_to_take_over},
+    {"room for one", test_room_for_one},
+    {"uncached first", test_uncached_first},
+};
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
     make_prompts();
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("loader", NULL, NULL);
-    CU_add_test(s, "ratios of computing and loading", test_ratios);
-    CU_add_test(s, "two sources", test_two_sources);
-    CU_add_test(s, "slow source has more", test_slow_has_more);
-    CU_add_test(s, "planned runs", test_planned_runs);
-    CU_add_test(s, "throttle", test_throttle);
-    CU_add_test(s, "queue", test_queue);
-    CU_add_test(s, "layerwise", test_layerwise);
-    CU_add_test(s, "layerwise damage", test_layerwise_damage);
-    CU_add_test(s, "stalled queue time", test_stalled_queue_time);
-    CU_add_test(s, "failures", test_failures);
-    CU_add_test(s, "standstill", test_standstill);
-    CU_add_test(s, "no room to take over", test_no_room_to_take_over);
-    CU_add_test(s, "room for one", test_room_for_one);
-    CU_add_test(s, "uncached first", test_uncached_first);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
+    return SUITE_RUN("loader", tests);
 }

@@ -1,5 +1,4 @@
 /* Lines of the log, as they come out of a pipe. */
-#include <CUnit/Basic.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -7,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "tests/unit/suite.h"
 
 #define LINE_MAX_BYTES 4096
 
@@ -140,24 +140,14 @@ static void test_names(void)
     CU_ASSERT_PTR_NULL(log_format_name(2));
 }
 
+static const struct suite_test tests[] = {
+    {"text", test_text},   {"json", test_json},
+    {"long", test_long},   {"nobody reads", test_nobody_reads},
+    {"names", test_names},
+};
+
 int main(void)
 {
-    static CU_TestInfo tests[] = {
-        {"text", test_text},   {"json", test_json},
-        {"long", test_long},   {"nobody reads", test_nobody_reads},
-        {"names", test_names}, CU_TEST_INFO_NULL,
-    };
-    static CU_SuiteInfo suites[] = {
-        {"log", NULL, NULL, NULL, NULL, tests},
-        CU_SUITE_INFO_NULL,
-    };
-
     log_init("a\"b", LOG_INFO);
-    if (CU_initialize_registry() != CUE_SUCCESS ||
-        CU_register_suites(suites) != CUE_SUCCESS)
-        return EXIT_FAILURE;
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return SUITE_RUN("log", tests);
 }

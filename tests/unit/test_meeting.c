@@ -1,8 +1,8 @@
 /* Where computing and loading meet: against trying every end of a chunk. */
-#include <CUnit/Basic.h>
 #include <stdlib.h>
 
 #include "conductor/core/step/meeting.h"
+#include "tests/unit/suite.h"
 
 static void test_planned(void)
 {
@@ -100,16 +100,9 @@ static void test_load(void)
     CU_ASSERT_EQUAL(meeting_load_us(&m, 20), 195);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("meeting", NULL, NULL);
-    CU_add_test(suite, "planned", test_planned);
-    CU_add_test(suite, "chunk", test_chunk);
-    CU_add_test(suite, "load", test_load);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+static const struct suite_test tests[] = {
+    {"planned", test_planned},
+    {"chunk", test_chunk},
+    {"load", test_load},
+};
+SUITE("meeting", tests)

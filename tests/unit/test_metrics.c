@@ -1,11 +1,11 @@
 /* What Prometheus reads: buckets cumulate, sums and counts agree. */
-#include <CUnit/Basic.h>
 #include <event2/buffer.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conductor/service/metrics.h"
+#include "tests/unit/suite.h"
 
 static char *written(const struct metrics *m)
 {
@@ -152,19 +152,13 @@ static void test_labels(void)
     free(t);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("metrics", NULL, NULL);
-    CU_add_test(s, "buckets cumulate", test_histogram);
-    CU_add_test(s, "counters", test_counters);
-    CU_add_test(s, "promises", test_promises);
-    CU_add_test(s, "relative errors", test_ratio_error);
-    CU_add_test(s, "predicted over observed", test_predicted);
-    CU_add_test(s, "why requests fail", test_failures);
-    CU_add_test(s, "labels of histograms", test_labels);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"buckets cumulate", test_histogram},
+    {"counters", test_counters},
+    {"promises", test_promises},
+    {"relative errors", test_ratio_error},
+    {"predicted over observed", test_predicted},
+    {"why requests fail", test_failures},
+    {"labels of histograms", test_labels},
+};
+SUITE("metrics", tests)

@@ -1,9 +1,9 @@
 /* Shapes: the table against published numbers, checks and fingerprints. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <string.h>
 
 #include "tests/unit/model_facts.h"
+#include "tests/unit/suite.h"
 #include "workers/engine/engine.h"
 #include "workers/engine/model.h"
 
@@ -109,20 +109,12 @@ static void test_kv_row(void)
                         block + sizeof(block) - 8);
 }
 
-int main(void)
-{
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("model", NULL, NULL);
-    CU_add_test(suite, "KV bytes as published", test_kv_bytes);
-    CU_add_test(suite, "table", test_table);
-    CU_add_test(suite, "check", test_check);
-    CU_add_test(suite, "weights and operations", test_work);
-    CU_add_test(suite, "fingerprint", test_fingerprint);
-    CU_add_test(suite, "KV row addresses", test_kv_row);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed != 0;
-}
+static const struct suite_test tests[] = {
+    {"KV bytes as published", test_kv_bytes},
+    {"table", test_table},
+    {"check", test_check},
+    {"weights and operations", test_work},
+    {"fingerprint", test_fingerprint},
+    {"KV row addresses", test_kv_row},
+};
+SUITE("model", tests)

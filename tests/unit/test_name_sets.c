@@ -1,11 +1,11 @@
 /* The names of a model and who has each: engines that come, go, load and unload
  * adapters; names that nobody has; the bound. */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conductor/service/name_sets.h"
+#include "tests/unit/suite.h"
 
 #define SLOTS 130u
 
@@ -111,16 +111,9 @@ static void test_known_without_engines(void)
     name_sets_fini(&sets);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("name_sets", NULL, NULL);
-    CU_add_test(suite, "engines load and unload", test_engines_load_and_unload);
-    CU_add_test(suite, "bound", test_bound);
-    CU_add_test(suite, "known without engines", test_known_without_engines);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+static const struct suite_test tests[] = {
+    {"engines load and unload", test_engines_load_and_unload},
+    {"bound", test_bound},
+    {"known without engines", test_known_without_engines},
+};
+SUITE("name_sets", tests)

@@ -1,9 +1,9 @@
 /* Orders to copy and to drop, as operators get them. */
-#include <CUnit/Basic.h>
 #include <event2/buffer.h>
 #include <jansson.h>
 
 #include "conductor/service/worker/notes.h"
+#include "tests/unit/suite.h"
 
 /* What is in its place is that text. */
 static void check_text(const json_t *note, const char *key, const char *text)
@@ -32,13 +32,7 @@ static void test_names(void)
     evbuffer_free(out);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("notes", NULL, NULL);
-    CU_add_test(suite, "names", test_names);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
-}
+static const struct suite_test tests[] = {
+    {"names", test_names},
+};
+SUITE("notes", tests)

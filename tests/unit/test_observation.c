@@ -1,8 +1,8 @@
 /* What a finished prefill teaches. */
-#include <CUnit/Basic.h>
 
 #include "conductor/core/observation/observation.h"
 #include "predictor/cost_model.h"
+#include "tests/unit/suite.h"
 
 static void test_prefill(void)
 {
@@ -95,17 +95,11 @@ static void test_overhead_is_bounded(void)
     CU_ASSERT_EQUAL(us, 1000);
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-
-    CU_initialize_registry();
-    suite = CU_add_suite("observation", NULL, NULL);
-    CU_add_test(suite, "prefill", test_prefill);
-    CU_add_test(suite, "by layer", test_by_layer);
-    CU_add_test(suite, "load", test_load);
-    CU_add_test(suite, "overhead", test_overhead);
-    CU_add_test(suite, "overhead is bounded", test_overhead_is_bounded);
-    CU_basic_run_tests();
-    return CU_get_number_of_failures() ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"prefill", test_prefill},
+    {"by layer", test_by_layer},
+    {"load", test_load},
+    {"overhead", test_overhead},
+    {"overhead is bounded", test_overhead_is_bounded},
+};
+SUITE("observation", tests)

@@ -1,5 +1,4 @@
 /* Completions over real sockets: answers, streams, failures, stopping. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 #include <unistd.h>
 
 #include "front_client.h"
+#include "tests/unit/suite.h"
 
 static void test_completion(void)
 {
@@ -511,31 +511,20 @@ static void test_submit_fails(void)
     front_close();
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-    unsigned failures;
-
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    suite = CU_add_suite("openai_http", NULL, NULL);
-    CU_add_test(suite, "completion", test_completion);
-    CU_add_test(suite, "batch", test_batch);
-    CU_add_test(suite, "stream", test_stream);
-    CU_add_test(suite, "no token", test_no_token);
-    CU_add_test(suite, "failures", test_failures);
-    CU_add_test(suite, "Retry-After", test_retry_after);
-    CU_add_test(suite, "cancel", test_cancel);
-    CU_add_test(suite, "free in flight", test_free_in_flight);
-    CU_add_test(suite, "stop", test_stop);
-    CU_add_test(suite, "stop, in a request", test_stop_in_a_request);
-    CU_add_test(suite, "handed over in a body", test_handed_over_in_a_body);
-    CU_add_test(suite, "not ready", test_unready);
-    CU_add_test(suite, "stop, unsent answer", test_stop_unsent);
-    CU_add_test(suite, "submit fails", test_submit_fails);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
-}
+static const struct suite_test tests[] = {
+    {"completion", test_completion},
+    {"batch", test_batch},
+    {"stream", test_stream},
+    {"no token", test_no_token},
+    {"failures", test_failures},
+    {"Retry-After", test_retry_after},
+    {"cancel", test_cancel},
+    {"free in flight", test_free_in_flight},
+    {"stop", test_stop},
+    {"stop, in a request", test_stop_in_a_request},
+    {"handed over in a body", test_handed_over_in_a_body},
+    {"not ready", test_unready},
+    {"stop, unsent answer", test_stop_unsent},
+    {"submit fails", test_submit_fails},
+};
+SUITE("openai_http", tests)

@@ -1,11 +1,11 @@
 /* Answers: each part is JSON with the right members in the right places. */
-#include <CUnit/Basic.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conductor/front/openai/reply.h"
+#include "tests/unit/suite.h"
 
 static const struct openai_reply_head chat = {OPENAI_CHAT, "r\"1", "tiny",
                                               99,          true,   false};
@@ -254,23 +254,9 @@ static void test_models(void)
     text_buf_fini(&b);
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-    unsigned failures;
-
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    suite = CU_add_suite("openai_reply", NULL, NULL);
-    CU_add_test(suite, "whole answers", test_whole);
-    CU_add_test(suite, "chunks", test_chunks);
-    CU_add_test(suite, "errors", test_errors);
-    CU_add_test(suite, "token text", test_token_text);
-    CU_add_test(suite, "bound", test_bound);
-    CU_add_test(suite, "models", test_models);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
-}
+static const struct suite_test tests[] = {
+    {"whole answers", test_whole}, {"chunks", test_chunks},
+    {"errors", test_errors},       {"token text", test_token_text},
+    {"bound", test_bound},         {"models", test_models},
+};
+SUITE("openai_reply", tests)

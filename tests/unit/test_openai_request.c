@@ -1,11 +1,11 @@
 /* Request bodies: what is accepted, and what is refused by which words. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conductor/front/openai/request.h"
+#include "tests/unit/suite.h"
 
 static const struct openai_model model = {"tiny", 512, 100};
 static const struct openai_limits limits = {4, 16, 4096, 0};
@@ -359,24 +359,12 @@ static void test_too_much_beside_the_prompt(void)
     }
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-    unsigned failures;
-
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    suite = CU_add_suite("openai_request", NULL, NULL);
-    CU_add_test(suite, "prompts", test_prompts);
-    CU_add_test(suite, "default max_tokens", test_default_max_tokens);
-    CU_add_test(suite, "chat", test_chat);
-    CU_add_test(suite, "neutral parameters", test_neutral);
-    CU_add_test(suite, "refusals", test_refusals);
-    CU_add_test(suite, "too much beside the prompt",
-                test_too_much_beside_the_prompt);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
-}
+static const struct suite_test tests[] = {
+    {"prompts", test_prompts},
+    {"default max_tokens", test_default_max_tokens},
+    {"chat", test_chat},
+    {"neutral parameters", test_neutral},
+    {"refusals", test_refusals},
+    {"too much beside the prompt", test_too_much_beside_the_prompt},
+};
+SUITE("openai_request", tests)

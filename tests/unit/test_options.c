@@ -1,10 +1,10 @@
 /* The option table: every kind, every form, every mistake. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <string.h>
 
 #include "base/address.h"
 #include "base/options.h"
+#include "tests/unit/suite.h"
 
 #define WORDS_MAX 8
 
@@ -241,20 +241,13 @@ static void test_nearest(void)
     }
 }
 
-int main(void)
-{
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite s = CU_add_suite("options", NULL, NULL);
-    CU_add_test(s, "every kind", test_kinds);
-    CU_add_test(s, "letters, help and version", test_letters);
-    CU_add_test(s, "mistakes name option and value", test_mistakes);
-    CU_add_test(s, "an empty name", test_empty_name);
-    CU_add_test(s, "addresses", test_addresses);
-    CU_add_test(s, "addresses that meet", test_addresses_meet);
-    CU_add_test(s, "the nearest name", test_nearest);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"the nearest name", test_nearest},
+    {"every kind", test_kinds},
+    {"letters, help and version", test_letters},
+    {"mistakes name option and value", test_mistakes},
+    {"an empty name", test_empty_name},
+    {"addresses", test_addresses},
+    {"addresses that meet", test_addresses_meet},
+};
+SUITE("options", tests)

@@ -1,10 +1,10 @@
 /* The pages of engine "cuda": random operations against a list that is searched
  * from end to end. */
-#include <CUnit/Basic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/unit/engine_rig.h"
+#include "tests/unit/suite.h"
 #include "workers/engine/cuda/page_cache.h"
 
 #define PAGES 7
@@ -288,16 +288,8 @@ static void test_clean(void)
     page_cache_free(c);
 }
 
-int main(void)
-{
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("page_cache", NULL, NULL);
-    CU_add_test(suite, "random operations", test_random);
-    CU_add_test(suite, "clean", test_clean);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed != 0;
-}
+static const struct suite_test tests[] = {
+    {"random operations", test_random},
+    {"clean", test_clean},
+};
+SUITE("page_cache", tests)

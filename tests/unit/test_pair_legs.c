@@ -1,11 +1,11 @@
 /* What the engines of a pair are sent for a body, what the prefill leg's reply
  * says, and its cached tokens in the answer. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "conductor/connector/pair.h"
+#include "tests/unit/suite.h"
 
 static void is(struct text_buf *out, const char *want)
 {
@@ -262,19 +262,11 @@ static void test_table(void)
     CU_ASSERT_PTR_NULL(pair_connector_names[PAIR_CONNECTORS]);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("pair legs", NULL, NULL);
-    CU_add_test(suite, "nixl", test_nixl);
-    CU_add_test(suite, "shared storage", test_shared_storage);
-    CU_add_test(suite, "sglang", test_sglang);
-    CU_add_test(suite, "offloading", test_offloading);
-    CU_add_test(suite, "mooncake", test_mooncake);
-    CU_add_test(suite, "no bodies", test_no_bodies);
-    CU_add_test(suite, "reply", test_reply);
-    CU_add_test(suite, "usage", test_usage);
-    CU_add_test(suite, "table", test_table);
-    CU_basic_run_tests();
-    return CU_get_number_of_failures() ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"nixl", test_nixl},         {"shared storage", test_shared_storage},
+    {"sglang", test_sglang},     {"offloading", test_offloading},
+    {"mooncake", test_mooncake}, {"no bodies", test_no_bodies},
+    {"reply", test_reply},       {"usage", test_usage},
+    {"table", test_table},
+};
+SUITE("pair legs", tests)

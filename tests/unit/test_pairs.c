@@ -1,9 +1,9 @@
 /* Pairs in an aggregated pool: instances that prefill for others, those that
  * decode for them, and when these do both themselves. */
-#include <CUnit/Basic.h>
 #include <string.h>
 
 #include "conductor/core/schedule/schedule.h"
+#include "tests/unit/suite.h"
 
 enum { BLOCK = 100, N_KEYS = 20, PAIR = 3 };
 
@@ -325,21 +325,16 @@ static void test_slo(void)
     rig_fini(&r);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("pairs", NULL, NULL);
-    CU_add_test(suite, "no room to decode", test_no_room_to_decode);
-    CU_add_test(suite, "held by the decode instance",
-                test_held_by_the_decode_instance);
-    CU_add_test(suite, "long", test_long);
-    CU_add_test(suite, "skips the prefill leg", test_skips_the_prefill_leg);
-    CU_add_test(suite, "long queue", test_long_queue);
-    CU_add_test(suite, "SLO of the decodes", test_slo_of_the_decodes);
-    CU_add_test(suite, "alone", test_alone);
-    CU_add_test(suite, "eligible", test_eligible);
-    CU_add_test(suite, "groups", test_groups);
-    CU_add_test(suite, "slo", test_slo);
-    CU_basic_run_tests();
-    return CU_get_number_of_failures() ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"no room to decode", test_no_room_to_decode},
+    {"held by the decode instance", test_held_by_the_decode_instance},
+    {"long", test_long},
+    {"skips the prefill leg", test_skips_the_prefill_leg},
+    {"long queue", test_long_queue},
+    {"SLO of the decodes", test_slo_of_the_decodes},
+    {"alone", test_alone},
+    {"eligible", test_eligible},
+    {"groups", test_groups},
+    {"slo", test_slo},
+};
+SUITE("pairs", tests)

@@ -1,12 +1,12 @@
 /* Places of decodes: by literal cases, and against a slow version that looks
  * at every millisecond. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 
 #include "conductor/core/plan/place.h"
 #include "conductor/core/plan/traffic.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/suite.h"
 #include "traces/random.h"
 
 /* A decode step takes a millisecond, whatever is in it. */
@@ -440,22 +440,16 @@ static void test_random(void)
         check(seed);
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-
-    CU_initialize_registry();
-    suite = CU_add_suite("place", NULL, NULL);
-    CU_add_test(suite, "times", test_times);
-    CU_add_test(suite, "outgrown", test_outgrown);
-    CU_add_test(suite, "one by one", test_one_by_one);
-    CU_add_test(suite, "batch", test_batch);
-    CU_add_test(suite, "SLO", test_slo);
-    CU_add_test(suite, "passed", test_passed);
-    CU_add_test(suite, "late push", test_late_push);
-    CU_add_test(suite, "behind pushes", test_behind);
-    CU_add_test(suite, "beside pushes", test_beside);
-    CU_add_test(suite, "random", test_random);
-    CU_basic_run_tests();
-    return CU_get_number_of_failures() ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"times", test_times},
+    {"outgrown", test_outgrown},
+    {"one by one", test_one_by_one},
+    {"batch", test_batch},
+    {"SLO", test_slo},
+    {"passed", test_passed},
+    {"late push", test_late_push},
+    {"behind pushes", test_behind},
+    {"beside pushes", test_beside},
+    {"random", test_random},
+};
+SUITE("place", tests)

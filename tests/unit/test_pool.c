@@ -1,5 +1,4 @@
 /* The pool: ids, health, accepted work, corrections, pending blocks. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 #include "conductor/core/pool/internal.h"
 #include "tests/unit/busy.h"
 #include "tests/unit/pool_check.h"
+#include "tests/unit/suite.h"
 
 static struct pool *small_pool_of(uint32_t max_pending_blocks, bool grows,
                                   const char *order)
@@ -1069,40 +1069,34 @@ static void test_computed(void)
     pool_free(pool);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("pool", NULL, NULL);
-    CU_add_test(suite, "ids", test_ids);
-    CU_add_test(suite, "health", test_health);
-    CU_add_test(suite, "held", test_held);
-    CU_add_test(suite, "queue time", test_queue_time);
-    CU_add_test(suite, "forget", test_forget);
-    CU_add_test(suite, "ready", test_ready);
-    CU_add_test(suite, "bounds", test_bounds);
-    CU_add_test(suite, "decode", test_decode);
-    CU_add_test(suite, "blocks", test_blocks);
-    CU_add_test(suite, "max batch", test_max_batch);
-    CU_add_test(suite, "links", test_links);
-    CU_add_test(suite, "pending", test_pending);
-    CU_add_test(suite, "pending, more than at first", test_pending_grows);
-    CU_add_test(suite, "pending, keys searched for", test_pending_searched);
-    CU_add_test(suite, "bookings", test_bookings);
-    CU_add_test(suite, "bookings of the gone", test_bookings_of_the_gone);
-    CU_add_test(suite, "too long", test_too_long);
-    CU_add_test(suite, "random", test_random);
-    CU_add_test(suite, "shared steps", test_shared_steps);
-    CU_add_test(suite, "interrupted", test_interrupted);
-    CU_add_test(suite, "blocks over", test_blocks_over);
-    CU_add_test(suite, "kept for longer", test_kept_for_longer);
-    CU_add_test(suite, "computed", test_computed);
-    CU_add_test(suite, "decodes of others", test_others);
-    CU_add_test(suite, "other costs", test_other_costs);
-    CU_add_test(suite, "a slower card is found out", test_found_out);
-    CU_add_test(suite, "uncorrected", test_uncorrected);
-    CU_add_test(suite, "followed", test_followed);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+static const struct suite_test tests[] = {
+    {"ids", test_ids},
+    {"health", test_health},
+    {"held", test_held},
+    {"queue time", test_queue_time},
+    {"forget", test_forget},
+    {"ready", test_ready},
+    {"bounds", test_bounds},
+    {"decode", test_decode},
+    {"blocks", test_blocks},
+    {"max batch", test_max_batch},
+    {"links", test_links},
+    {"pending", test_pending},
+    {"pending, more than at first", test_pending_grows},
+    {"pending, keys searched for", test_pending_searched},
+    {"bookings", test_bookings},
+    {"bookings of the gone", test_bookings_of_the_gone},
+    {"too long", test_too_long},
+    {"random", test_random},
+    {"shared steps", test_shared_steps},
+    {"interrupted", test_interrupted},
+    {"blocks over", test_blocks_over},
+    {"kept for longer", test_kept_for_longer},
+    {"computed", test_computed},
+    {"decodes of others", test_others},
+    {"other costs", test_other_costs},
+    {"a slower card is found out", test_found_out},
+    {"uncorrected", test_uncorrected},
+    {"followed", test_followed},
+};
+SUITE("pool", tests)

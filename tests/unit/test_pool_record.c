@@ -1,10 +1,10 @@
 /* What a request has in one pool is the same in another one. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <string.h>
 
 #include "conductor/core/pool/record.h"
 #include "tests/unit/pool_check.h"
+#include "tests/unit/suite.h"
 
 #define NOW_US 1000000
 
@@ -297,19 +297,13 @@ static void test_decodes(void)
     twins_free(&t);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("pool_record", NULL, NULL);
-    CU_add_test(s, "prefills", test_prefills);
-    CU_add_test(s, "booked at once", test_booked_at_once);
-    CU_add_test(s, "started", test_started);
-    CU_add_test(s, "interrupted", test_interrupted);
-    CU_add_test(s, "started long ago", test_started_long_ago);
-    CU_add_test(s, "implied deadline", test_implied);
-    CU_add_test(s, "decodes", test_decodes);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"prefills", test_prefills},
+    {"booked at once", test_booked_at_once},
+    {"started", test_started},
+    {"interrupted", test_interrupted},
+    {"started long ago", test_started_long_ago},
+    {"implied deadline", test_implied},
+    {"decodes", test_decodes},
+};
+SUITE("pool_record", tests)

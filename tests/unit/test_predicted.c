@@ -1,10 +1,10 @@
 /* The predicted cache against a slow one: an array in the order of use. */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conductor/core/index/predicted.h"
+#include "tests/unit/suite.h"
 
 #define MOST 64
 
@@ -237,18 +237,12 @@ static void test_random(void)
         one_world(seed);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("predicted", NULL, NULL);
-    CU_add_test(s, "order of leaving", test_order);
-    CU_add_test(s, "another capacity", test_resize);
-    CU_add_test(s, "all forgotten", test_clear);
-    CU_add_test(s, "a large one forgotten", test_clear_of_a_large_one);
-    CU_add_test(s, "alike keys", test_alike_keys);
-    CU_add_test(s, "random, against an array", test_random);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"order of leaving", test_order},
+    {"another capacity", test_resize},
+    {"all forgotten", test_clear},
+    {"a large one forgotten", test_clear_of_a_large_one},
+    {"alike keys", test_alike_keys},
+    {"random, against an array", test_random},
+};
+SUITE("predicted", tests)

@@ -3,13 +3,13 @@
  * beside it: the faults of an index of linked blocks, and attacks on pages that
  * instances share. bench_index_faults has the times.
  */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "conductor/core/index/pages.h"
+#include "tests/unit/suite.h"
 
 enum { FLEET = 32, CHAINS = 8, LENGTH = 256, STEP = 4, HOSTILE = FLEET };
 
@@ -648,39 +648,28 @@ static void test_touching(void)
     prefix_index_free(ix);
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-    unsigned failures;
-
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return (int)CU_get_error();
-    suite = CU_add_suite("prefix_hostile", NULL, NULL);
-    CU_add_test(suite, "touching", test_touching);
-    CU_add_test(suite, "lies about parents", test_lies_about_parents);
-    CU_add_test(suite, "keys of equal bytes", test_keys_of_equal_bytes);
-    CU_add_test(suite, "nothing stays", test_nothing_stays_for_dropped_blocks);
-    CU_add_test(suite, "clears in a loop", test_clears_in_a_loop);
-    CU_add_test(suite, "looks beside a clear", test_looks_beside_a_clear);
-    CU_add_test(suite, "clears of many", test_clears_of_many);
-    CU_add_test(suite, "another tier", test_another_tier_at_the_quota);
-    CU_add_test(suite, "heals", test_heals);
-    CU_add_test(suite, "an inventory given up", test_inventory_given_up);
-    CU_add_test(suite, "a table untouched", test_table_untouched);
-    CU_add_test(suite, "evicted", test_evicted_from_two_tiers);
-    CU_add_test(suite, "told twice", test_told_twice);
-    CU_add_test(suite, "looks have a cost", test_looks_have_a_cost);
-    CU_add_test(suite, "memory", test_memory_is_bounded);
-    CU_add_test(suite, "a table", test_a_small_table_does_not_grow);
-    CU_add_test(suite, "junk in their pages", test_junk_in_their_pages);
-    CU_add_test(suite, "their keys first", test_their_keys_first);
-    CU_add_test(suite, "shuffled", test_shuffled);
-    CU_add_test(suite, "keys are gathered", test_keys_are_gathered);
-    CU_add_test(suite, "floods", test_floods);
-    CU_add_test(suite, "floods and clears", test_floods_and_clears);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures > 0;
-}
+static const struct suite_test tests[] = {
+    {"touching", test_touching},
+    {"lies about parents", test_lies_about_parents},
+    {"keys of equal bytes", test_keys_of_equal_bytes},
+    {"nothing stays", test_nothing_stays_for_dropped_blocks},
+    {"clears in a loop", test_clears_in_a_loop},
+    {"looks beside a clear", test_looks_beside_a_clear},
+    {"clears of many", test_clears_of_many},
+    {"another tier", test_another_tier_at_the_quota},
+    {"heals", test_heals},
+    {"an inventory given up", test_inventory_given_up},
+    {"a table untouched", test_table_untouched},
+    {"evicted", test_evicted_from_two_tiers},
+    {"told twice", test_told_twice},
+    {"looks have a cost", test_looks_have_a_cost},
+    {"memory", test_memory_is_bounded},
+    {"a table", test_a_small_table_does_not_grow},
+    {"junk in their pages", test_junk_in_their_pages},
+    {"their keys first", test_their_keys_first},
+    {"shuffled", test_shuffled},
+    {"keys are gathered", test_keys_are_gathered},
+    {"floods", test_floods},
+    {"floods and clears", test_floods_and_clears},
+};
+SUITE("prefix_hostile", tests)

@@ -6,7 +6,6 @@
  * more blocks than a quota or than there is room for. Environment:
  * CONDUCTOR_SEED; CONDUCTOR_CASES: percent of the five million.
  */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 
 #include "conductor/core/index/pages.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/suite.h"
 
 enum { MAX_DEPTH = 96, MAX_NODES = 20000, MAX_INSTANCES = 64 };
 
@@ -381,21 +381,15 @@ static void test_random(void)
     printf("\n  ");
 }
 
+static const struct suite_test tests[] = {
+    {"random", test_random},
+};
+
 int main(void)
 {
     const char *text = getenv("CONDUCTOR_SEED");
-    CU_pSuite suite;
-    unsigned failures;
 
     seed = text ? strtoull(text, NULL, 0) : 4711;
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return (int)CU_get_error();
     printf("seed %llu\n", (unsigned long long)seed);
-    suite = CU_add_suite("prefix_index", NULL, NULL);
-    CU_add_test(suite, "random", test_random);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures > 0;
+    return SUITE_RUN("prefix_index", tests);
 }

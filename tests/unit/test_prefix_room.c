@@ -5,13 +5,13 @@
  * against a plain table of who reported what. Environment: CONDUCTOR_SEED;
  * CONDUCTOR_CASES: percent of the operations.
  */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conductor/core/index/pages.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/suite.h"
 
 enum { MAX_NODES = 24000, MAX_INSTANCES = 24, FRAME = 256 };
 
@@ -364,24 +364,17 @@ static void test_new_chains_replace_old_ones(void)
     prefix_index_free(ix);
 }
 
+static const struct suite_test tests[] = {
+    {"a tail goes first", test_a_tail_goes_first},
+    {"new chains replace old ones", test_new_chains_replace_old_ones},
+    {"random", test_random},
+};
+
 int main(void)
 {
     const char *text = getenv("CONDUCTOR_SEED");
-    CU_pSuite suite;
-    unsigned failures;
 
     seed = text ? strtoull(text, NULL, 0) : 4711;
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return (int)CU_get_error();
     printf("seed %llu\n", (unsigned long long)seed);
-    suite = CU_add_suite("prefix_room", NULL, NULL);
-    CU_add_test(suite, "a tail goes first", test_a_tail_goes_first);
-    CU_add_test(suite, "new chains replace old ones",
-                test_new_chains_replace_old_ones);
-    CU_add_test(suite, "random", test_random);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures > 0;
+    return SUITE_RUN("prefix_room", tests);
 }

@@ -1,6 +1,5 @@
 /* Admission by price: the limit and the price against slow obvious versions,
  * the floor of a class, and what a stranger can do to the table of blocks. */
-#include <CUnit/Basic.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 
 #include "conductor/core/price/asked.h"
 #include "conductor/core/price/price.h"
+#include "tests/unit/suite.h"
 #include "traces/random.h"
 
 enum { BLOCK = 512, ARRIVALS_MAX = 6000, KEYS = 400, SLO_US = 30000000 };
@@ -467,23 +467,14 @@ static void test_stranger(void)
     asked_fini(&a);
 }
 
-int main(void)
-{
-    unsigned failed = CUE_NOMEMORY;
-
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 2;
-    CU_pSuite s = CU_add_suite("price", NULL, NULL);
-    if (s && CU_ADD_TEST(s, test_limit_against_slow) &&
-        CU_ADD_TEST(s, test_price_against_slow) &&
-        CU_ADD_TEST(s, test_small_blocks) &&
-        CU_ADD_TEST(s, test_limit_by_hand) &&
-        CU_ADD_TEST(s, test_long_overload) &&
-        CU_ADD_TEST(s, test_many_short_slos) && CU_ADD_TEST(s, test_floor) &&
-        CU_ADD_TEST(s, test_stranger)) {
-        CU_basic_run_tests();
-        failed = CU_get_number_of_failures();
-    }
-    CU_cleanup_registry();
-    return failed ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"test_limit_against_slow", test_limit_against_slow},
+    {"test_price_against_slow", test_price_against_slow},
+    {"test_small_blocks", test_small_blocks},
+    {"test_limit_by_hand", test_limit_by_hand},
+    {"test_long_overload", test_long_overload},
+    {"test_many_short_slos", test_many_short_slos},
+    {"test_floor", test_floor},
+    {"test_stranger", test_stranger},
+};
+SUITE("price", tests)

@@ -1,12 +1,12 @@
 /* The profile of a machine that is known: engine "timed". What it writes is
  * read by the reader of conductor-fit and must be the cost model again. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "predictor/profile_csv.h"
+#include "tests/unit/suite.h"
 #include "workers/engine/profile.h"
 
 /* Steps of some hundred microseconds, so that the whole grid is quick. */
@@ -123,16 +123,8 @@ static void test_bad(void)
     engine_free(e);
 }
 
-int main(void)
-{
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("profile", NULL, NULL);
-    CU_add_test(suite, "a known machine", test_profile);
-    CU_add_test(suite, "bad configurations, stop", test_bad);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed != 0;
-}
+static const struct suite_test tests[] = {
+    {"a known machine", test_profile},
+    {"bad configurations, stop", test_bad},
+};
+SUITE("profile", tests)

@@ -1,5 +1,4 @@
 /* The profile reader: what it takes, what it refuses and in which words. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 
 #include "predictor/profile_csv.h"
+#include "tests/unit/suite.h"
 
 #define META "# engine: cpu\n# model: tiny\n# machine: m\n# date: 2025-01-31\n"
 #define HEADER "kind,uncached_tokens,cached_tokens,batch,kv_tokens,us\n"
@@ -182,16 +182,9 @@ static void test_profile_bounds(void)
     profile_fini(&p);
 }
 
-int main(void)
-{
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("profile_csv", NULL, NULL);
-    CU_add_test(suite, "profile", test_profile);
-    CU_add_test(suite, "broken profiles", test_broken_profiles);
-    CU_add_test(suite, "profile bounds", test_profile_bounds);
-    CU_basic_run_tests();
-    int failed = CU_get_number_of_failures() != 0;
-    CU_cleanup_registry();
-    return failed;
-}
+static const struct suite_test tests[] = {
+    {"profile", test_profile},
+    {"broken profiles", test_broken_profiles},
+    {"profile bounds", test_profile_bounds},
+};
+SUITE("profile_csv", tests)

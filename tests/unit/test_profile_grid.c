@@ -1,7 +1,7 @@
 /* What a profile measures. */
-#include <CUnit/Basic.h>
 
 #include "predictor/profile_grid.h"
+#include "tests/unit/suite.h"
 
 /* From the least prompt to long ones: no point beyond the limits, none twice,
  * and enough for conductor-fit (8 prefills, 6 decodes). */
@@ -49,15 +49,8 @@ static void test_shuffle(void)
     CU_ASSERT(moved > 25);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("profile_grid", NULL, NULL);
-    CU_add_test(s, "plan", test_plan);
-    CU_add_test(s, "shuffle", test_shuffle);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
-}
+static const struct suite_test tests[] = {
+    {"plan", test_plan},
+    {"shuffle", test_shuffle},
+};
+SUITE("profile_grid", tests)

@@ -1,11 +1,11 @@
 /* The wire: every message survives a round trip, and no truncated, extended
  * or random payload is taken or read past its end. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "proto/stage.h"
+#include "tests/unit/suite.h"
 
 static const uint32_t tokens[] = {1, 2, 0xfffffffe, 4};
 static const uint64_t keys[] = {7, UINT64_MAX - 1, 9};
@@ -549,21 +549,14 @@ static void test_limits(void)
     CU_ASSERT_EQUAL(m.n, 0);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("proto", NULL, NULL);
-    CU_add_test(s, "messages survive a round trip", test_round_trip);
-    CU_add_test(s, "cut and extended payloads are refused",
-                test_cut_and_extended);
-    CU_add_test(s, "a prefill's sources", test_sources);
-    CU_add_test(s, "a group's members", test_groups);
-    CU_add_test(s, "another version is recognised", test_other_version);
-    CU_add_test(s, "a newer HELLO is read as far as known", test_newer_version);
-    CU_add_test(s, "header limits", test_header);
-    CU_add_test(s, "buffers are bounded", test_limits);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"messages survive a round trip", test_round_trip},
+    {"cut and extended payloads are refused", test_cut_and_extended},
+    {"a prefill's sources", test_sources},
+    {"a group's members", test_groups},
+    {"another version is recognised", test_other_version},
+    {"a newer HELLO is read as far as known", test_newer_version},
+    {"header limits", test_header},
+    {"buffers are bounded", test_limits},
+};
+SUITE("proto", tests)

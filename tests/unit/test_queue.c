@@ -1,5 +1,4 @@
 /* Queue orders: what is picked, and how long one waits for it. */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 #include "conductor/core/step/follow.h"
 #include "conductor/core/step/queue.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/suite.h"
 
 static const struct queue_order *fifo(void)
 {
@@ -772,27 +772,20 @@ static void test_promises(void)
         check_promises(seed);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("queue", NULL, NULL);
-    CU_add_test(suite, "names", test_names);
-    CU_add_test(suite, "pick", test_pick);
-    CU_add_test(suite, "pick strict", test_pick_strict);
-    CU_add_test(suite, "pick uncached first", test_pick_uncached_first);
-    CU_add_test(suite, "wait", test_wait);
-    CU_add_test(suite, "wait long", test_wait_long);
-    CU_add_test(suite, "random waits", test_random_waits);
-    CU_add_test(suite, "pick shortest", test_pick_shortest);
-    CU_add_test(suite, "short wait", test_look);
-    CU_add_test(suite, "promises", test_promises);
-    CU_add_test(suite, "promise of one that is not ready",
-                test_promise_of_unready);
-    CU_add_test(suite, "due again", test_due_again);
-    CU_add_test(suite, "follow", test_follow);
-    CU_add_test(suite, "follow waits", test_follow_waits);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+static const struct suite_test tests[] = {
+    {"names", test_names},
+    {"pick", test_pick},
+    {"pick strict", test_pick_strict},
+    {"pick uncached first", test_pick_uncached_first},
+    {"wait", test_wait},
+    {"wait long", test_wait_long},
+    {"random waits", test_random_waits},
+    {"pick shortest", test_pick_shortest},
+    {"when to look again", test_look},
+    {"promises", test_promises},
+    {"promise of one that is not ready", test_promise_of_unready},
+    {"due again", test_due_again},
+    {"follow", test_follow},
+    {"follow waits", test_follow_waits},
+};
+SUITE("queue", tests)

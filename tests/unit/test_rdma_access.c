@@ -1,7 +1,7 @@
 /* What a peer may do with memory and queue pairs: verbs that keep what they are
  * asked for stand in for a card's. */
-#include <CUnit/Basic.h>
 
+#include "tests/unit/suite.h"
 #include "workers/transfer/engine/rdma/internal.h"
 
 static struct {
@@ -97,14 +97,8 @@ static void test_queue_pairs(void)
     CU_ASSERT_EQUAL(asked.pair & writes, 0);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("rdma_access", NULL, NULL);
-    CU_add_test(s, "memory", test_memory);
-    CU_add_test(s, "queue pairs", test_queue_pairs);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"memory", test_memory},
+    {"queue pairs", test_queue_pairs},
+};
+SUITE("rdma_access", tests)

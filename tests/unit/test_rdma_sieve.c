@@ -1,9 +1,9 @@
 /* Which end point has to go when there are too many. */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "tests/unit/cases.h"
+#include "tests/unit/suite.h"
 #include "workers/transfer/engine/rdma/sieve.h"
 
 static char owners[64];
@@ -181,18 +181,11 @@ static void test_random(void)
     }
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("rdma_sieve", NULL, NULL);
-    CU_add_test(s, "bad", test_bad);
-    CU_add_test(s, "order", test_order);
-    CU_add_test(s, "all used", test_all_used);
-    CU_add_test(s, "pinned", test_pinned);
-    CU_add_test(s, "as the slow one, random", test_random);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
-}
+static const struct suite_test tests[] = {
+    {"bad", test_bad},
+    {"order", test_order},
+    {"all used", test_all_used},
+    {"pinned", test_pinned},
+    {"as the slow one, random", test_random},
+};
+SUITE("rdma_sieve", tests)

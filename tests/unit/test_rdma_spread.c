@@ -1,11 +1,11 @@
 /* The slices of one path over its rails, with rails that the test invents. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/unit/cases.h"
+#include "tests/unit/suite.h"
 #include "workers/transfer/engine/rdma/spread.h"
 
 #define SLICE 100u
@@ -569,26 +569,19 @@ static void test_random(void)
     }
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("rdma_spread", NULL, NULL);
-    CU_add_test(s, "bad", test_bad);
-    CU_add_test(s, "cut", test_cut);
-    CU_add_test(s, "turns", test_turns);
-    CU_add_test(s, "credits", test_credits);
-    CU_add_test(s, "rates", test_rates);
-    CU_add_test(s, "classes", test_classes);
-    CU_add_test(s, "back-off", test_back_off);
-    CU_add_test(s, "tried behind its last slice", test_try_behind_last);
-    CU_add_test(s, "cancel", test_cancel);
-    CU_add_test(s, "grants", test_grants);
-    CU_add_test(s, "stall", test_stall);
-    CU_add_test(s, "throughput", test_throughput);
-    CU_add_test(s, "any trouble, random", test_random);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
-}
+static const struct suite_test tests[] = {
+    {"bad", test_bad},
+    {"cut", test_cut},
+    {"turns", test_turns},
+    {"credits", test_credits},
+    {"rates", test_rates},
+    {"classes", test_classes},
+    {"back-off", test_back_off},
+    {"tried behind its last slice", test_try_behind_last},
+    {"cancel", test_cancel},
+    {"grants", test_grants},
+    {"stall", test_stall},
+    {"throughput", test_throughput},
+    {"any trouble, random", test_random},
+};
+SUITE("rdma_spread", tests)

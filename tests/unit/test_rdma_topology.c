@@ -1,11 +1,11 @@
 /* The topology matrix, from a sysfs that the test makes. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "tests/unit/suite.h"
 #include "workers/transfer/engine/rdma/topology.h"
 
 static char root[] = "/tmp/conductor-topology-XXXXXX";
@@ -157,19 +157,15 @@ static void test_node_of(void)
     CU_ASSERT_EQUAL(topology_node_of(NULL, 1), TOPOLOGY_ANYWHERE);
 }
 
+static const struct suite_test tests[] = {
+    {"read", test_read},         {"only some", test_only},
+    {"classes", test_classes},   {"the nearest", test_nearest},
+    {"too many", test_too_many}, {"the node of memory", test_node_of},
+};
+
 int main(void)
 {
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("rdma_topology", make_root, drop_root);
-    CU_add_test(s, "read", test_read);
-    CU_add_test(s, "only some", test_only);
-    CU_add_test(s, "classes", test_classes);
-    CU_add_test(s, "the nearest", test_nearest);
-    CU_add_test(s, "too many", test_too_many);
-    CU_add_test(s, "the node of memory", test_node_of);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
+    int failed = make_root() || SUITE_RUN("rdma_topology", tests);
+
+    return drop_root() || failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -1,9 +1,9 @@
 /* What two sides of the transport rdma tell each other. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/suite.h"
 #include "workers/transfer/engine/rdma/wire.h"
 
 static struct wire_descriptor sample(uint32_t n_regions, uint32_t n_rails)
@@ -150,18 +150,11 @@ static void test_bad_message(void)
     }
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("rdma_wire", NULL, NULL);
-    CU_add_test(s, "descriptor", test_descriptor);
-    CU_add_test(s, "more rails than there is room for", test_many_rails);
-    CU_add_test(s, "bad descriptors", test_bad_descriptor);
-    CU_add_test(s, "message", test_message);
-    CU_add_test(s, "bad messages", test_bad_message);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
-}
+static const struct suite_test tests[] = {
+    {"descriptor", test_descriptor},
+    {"more rails than there is room for", test_many_rails},
+    {"bad descriptors", test_bad_descriptor},
+    {"message", test_message},
+    {"bad messages", test_bad_message},
+};
+SUITE("rdma_wire", tests)

@@ -1,11 +1,11 @@
 /* Recorded sessions: lines, what each turn waits for, and the closed loop, with
  * times worked out by hand. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/unit/suite.h"
 #include "tools/replay/simulate/sim.h"
 #include "traces/recorded/loop.h"
 #include "traces/recorded/session.h"
@@ -414,23 +414,21 @@ static void test_simulated(void)
     replay_sim_result_fini(&result);
 }
 
+static const struct suite_test tests[] = {
+    {"session", test_session},
+    {"refused", test_refused},
+    {"agents", test_agents},
+    {"ids", test_ids},
+    {"shared place", test_shared_place},
+    {"ends", test_ends},
+    {"until", test_until},
+    {"simulated", test_simulated},
+};
+
 int main(void)
 {
     snprintf(path, sizeof path, "/tmp/test_recorded.%d", (int)getpid());
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("recorded", NULL, NULL);
-    CU_add_test(s, "session", test_session);
-    CU_add_test(s, "refused", test_refused);
-    CU_add_test(s, "agents", test_agents);
-    CU_add_test(s, "ids", test_ids);
-    CU_add_test(s, "shared place", test_shared_place);
-    CU_add_test(s, "ends", test_ends);
-    CU_add_test(s, "until", test_until);
-    CU_add_test(s, "simulated", test_simulated);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    int failed = SUITE_RUN("recorded", tests);
     unlink(path);
-    return failed > 0;
+    return failed;
 }

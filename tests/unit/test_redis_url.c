@@ -1,10 +1,10 @@
 /* Where a Redis is, as text: what is taken, and that no message tells the
  * password. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <string.h>
 
 #include "base/redis/url.h"
+#include "tests/unit/suite.h"
 
 static char err[256];
 
@@ -133,17 +133,11 @@ static void test_shown(void)
     CU_ASSERT_STRING_EQUAL(out, "memory");
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("redis_url", NULL, NULL);
-    CU_add_test(s, "servers alone", test_servers);
-    CU_add_test(s, "taken", test_taken);
-    CU_add_test(s, "refused", test_refused);
-    CU_add_test(s, "TLS", test_tls);
-    CU_add_test(s, "shown without the password", test_shown);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"servers alone", test_servers},
+    {"taken", test_taken},
+    {"refused", test_refused},
+    {"TLS", test_tls},
+    {"shown without the password", test_shown},
+};
+SUITE("redis_url", tests)

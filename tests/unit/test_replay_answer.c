@@ -1,5 +1,4 @@
 /* The event parser and what a streamed answer does to a record. */
-#include <CUnit/Basic.h>
 #include <CUnit/CUnit.h>
 #include <errno.h>
 #include <event2/buffer.h>
@@ -8,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/suite.h"
 #include "tools/replay/live/answer.h"
 #include "tools/replay/live/http_request.h"
 #include "tools/replay/live/run.h"
@@ -296,21 +296,14 @@ static void test_server(void)
         CU_ASSERT_EQUAL(replay_server_parse(bad[i], &s), -EINVAL);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("replay_answer", NULL, NULL);
-    CU_add_test(s, "events, cut anywhere", test_sse);
-    CU_add_test(s, "event bound", test_sse_bound);
-    CU_add_test(s, "answer", test_answer);
-    CU_add_test(s, "tokens without text", test_tokens_without_text);
-    CU_add_test(s, "bad answers", test_bad_answers);
-    CU_add_test(s, "long error page", test_long_error);
-    CU_add_test(s, "body", test_body);
-    CU_add_test(s, "server", test_server);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
-}
+static const struct suite_test tests[] = {
+    {"events, cut anywhere", test_sse},
+    {"event bound", test_sse_bound},
+    {"answer", test_answer},
+    {"tokens without text", test_tokens_without_text},
+    {"bad answers", test_bad_answers},
+    {"long error page", test_long_error},
+    {"body", test_body},
+    {"server", test_server},
+};
+SUITE("replay_answer", tests)

@@ -1,10 +1,10 @@
 /* conductor-replay cake: its parsers, and the model by hand. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/unit/suite.h"
 #include "tools/replay/paper/cake/result.h"
 
 #define HEADER                                                      \
@@ -347,26 +347,16 @@ static void test_result(void)
     cake_table_fini(&table);
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-    unsigned failures;
-
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 2;
-    suite = CU_add_suite("replay_cake", NULL, NULL);
-    CU_add_test(suite, "table", test_table);
-    CU_add_test(suite, "table order", test_table_order);
-    CU_add_test(suite, "other columns", test_other_columns);
-    CU_add_test(suite, "table errors", test_table_errors);
-    CU_add_test(suite, "calibration", test_calibration);
-    CU_add_test(suite, "calibration errors", test_calibration_errors);
-    CU_add_test(suite, "model", test_model);
-    CU_add_test(suite, "model best", test_model_best);
-    CU_add_test(suite, "model errors", test_model_errors);
-    CU_add_test(suite, "result", test_result);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures == 0 ? 0 : 1;
-}
+static const struct suite_test tests[] = {
+    {"table", test_table},
+    {"table order", test_table_order},
+    {"other columns", test_other_columns},
+    {"table errors", test_table_errors},
+    {"calibration", test_calibration},
+    {"calibration errors", test_calibration_errors},
+    {"model", test_model},
+    {"model best", test_model_best},
+    {"model errors", test_model_errors},
+    {"result", test_result},
+};
+SUITE("replay_cake", tests)

@@ -1,9 +1,9 @@
 /* The simulated experiments of the Cake paper, by hand and by what must hold.
  */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <string.h>
 
+#include "tests/unit/suite.h"
 #include "tools/replay/paper/cake/process.h"
 
 /* A token takes a millisecond in steps of 100, ten are loaded in 0.05 s, the
@@ -145,20 +145,10 @@ static void test_fluctuation_loader(void)
     }
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-    unsigned failures;
-
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 2;
-    suite = CU_add_suite("replay_cake_process", NULL, NULL);
-    CU_add_test(suite, "mix", test_mix);
-    CU_add_test(suite, "fluctuation", test_fluctuation);
-    CU_add_test(suite, "fluctuation loader", test_fluctuation_loader);
-    CU_add_test(suite, "fluctuation ends", test_fluctuation_ends);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures == 0 ? 0 : 1;
-}
+static const struct suite_test tests[] = {
+    {"mix", test_mix},
+    {"fluctuation", test_fluctuation},
+    {"fluctuation loader", test_fluctuation_loader},
+    {"fluctuation ends", test_fluctuation_ends},
+};
+SUITE("replay_cake_process", tests)

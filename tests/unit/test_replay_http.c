@@ -1,5 +1,4 @@
 /* Requests to a server that goes away, or that cannot be reached. */
-#include <CUnit/Basic.h>
 #include <CUnit/CUnit.h>
 #include <errno.h>
 #include <event2/buffer.h>
@@ -11,6 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "tests/unit/suite.h"
 #include "tools/replay/live/exchange.h"
 #include "tools/replay/live/http_request.h"
 
@@ -152,15 +152,8 @@ static void test_fails_at_once(void)
     event_base_free(base);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("replay_http", NULL, NULL);
-    CU_add_test(s, "not sent again", test_not_sent_again);
-    CU_add_test(s, "fails at once", test_fails_at_once);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
-}
+static const struct suite_test tests[] = {
+    {"not sent again", test_not_sent_again},
+    {"fails at once", test_fails_at_once},
+};
+SUITE("replay_http", tests)

@@ -1,5 +1,4 @@
 /* The statistics and the report, on records with literal times. */
-#include <CUnit/Basic.h>
 #include <CUnit/CUnit.h>
 #include <errno.h>
 #include <stdio.h>
@@ -7,6 +6,7 @@
 #include <string.h>
 
 #include "base/tail_mean.h"
+#include "tests/unit/suite.h"
 #include "tools/replay/math.h"
 #include "tools/replay/report/report.h"
 
@@ -382,24 +382,17 @@ static void test_csv(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(text, ",\"a \"\"b\"\", c\","));
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("replay_report", NULL, NULL);
-    CU_add_test(s, "percentiles and ratios", test_math);
-    CU_add_test(s, "longest 10 %", test_tail);
-    CU_add_test(s, "distribution", test_distribution);
-    CU_add_test(s, "report", test_report);
-    CU_add_test(s, "promises", test_promises);
-    CU_add_test(s, "held before", test_held_before);
-    CU_add_test(s, "held of a rejected one", test_rejected_held);
-    CU_add_test(s, "reasons", test_reasons);
-    CU_add_test(s, "examples", test_examples);
-    CU_add_test(s, "json", test_json);
-    CU_add_test(s, "csv", test_csv);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
-}
+static const struct suite_test tests[] = {
+    {"percentiles and ratios", test_math},
+    {"longest 10 %", test_tail},
+    {"distribution", test_distribution},
+    {"report", test_report},
+    {"promises", test_promises},
+    {"held before", test_held_before},
+    {"held of a rejected one", test_rejected_held},
+    {"reasons", test_reasons},
+    {"examples", test_examples},
+    {"json", test_json},
+    {"csv", test_csv},
+};
+SUITE("replay_report", tests)

@@ -2,7 +2,6 @@
  * The search for the smallest cluster against trying every size: where more
  * nodes never hurt, and where ratios do not care how many there are.
  */
-#include <CUnit/Basic.h>
 #include <CUnit/CUnit.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -11,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "tests/unit/suite.h"
 #include "tools/replay/study/size/search.h"
 #include "traces/random.h"
 
@@ -163,16 +163,9 @@ static void test_ends(void)
     }
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("replay_search", NULL, NULL);
-    CU_add_test(s, "against every size, more never hurts", test_monotone);
-    CU_add_test(s, "against every size, anything goes", test_any);
-    CU_add_test(s, "nothing will do, one kind, errors", test_ends);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
-}
+static const struct suite_test tests[] = {
+    {"against every size, more never hurts", test_monotone},
+    {"against every size, anything goes", test_any},
+    {"nothing will do, one kind, errors", test_ends},
+};
+SUITE("replay_search", tests)

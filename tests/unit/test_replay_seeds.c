@@ -1,7 +1,7 @@
 /* The means of a comparison over several seeds. */
-#include <CUnit/Basic.h>
 #include <CUnit/CUnit.h>
 
+#include "tests/unit/suite.h"
 #include "tools/replay/study/compare/compare.h"
 
 /* Counts are means, as the ratios beside them; the latest is of all seeds. */
@@ -30,14 +30,7 @@ static void test_counts(void)
     CU_ASSERT_DOUBLE_EQUAL(mean.result.report.late_s.max, 5, 1e-12);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("replay_seeds", NULL, NULL);
-    CU_add_test(s, "counts", test_counts);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
-}
+static const struct suite_test tests[] = {
+    {"counts", test_counts},
+};
+SUITE("replay_seeds", tests)

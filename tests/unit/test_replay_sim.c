@@ -1,10 +1,10 @@
 /* A simulation reads its trace twice: what happens if it changes meanwhile. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/unit/suite.h"
 #include "tools/replay/simulate/sim.h"
 
 /* More than is read at once, so that what is added during a pass is seen. */
@@ -76,16 +76,14 @@ static void test_trace_changes(void)
                                   "when it was first read");
 }
 
+static const struct suite_test tests[] = {
+    {"trace changes", test_trace_changes},
+};
+
 int main(void)
 {
     snprintf(path, sizeof path, "/tmp/test_replay_sim.%d", (int)getpid());
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("replay_sim", NULL, NULL);
-    CU_add_test(s, "trace changes", test_trace_changes);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    int failed = SUITE_RUN("replay_sim", tests);
     unlink(path);
-    return failed > 0;
+    return failed;
 }

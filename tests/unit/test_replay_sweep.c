@@ -1,11 +1,11 @@
 /* What a sweep draws, the load that it is, and what counts as a loss. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/suite.h"
 #include "tools/replay/study/sweep/lru.h"
 #include "tools/replay/study/sweep/sweep.h"
 #include "tools/replay/trace/ties.h"
@@ -451,23 +451,17 @@ static void test_default(void)
     CU_ASSERT(d.requests.most <= 12000 && d.nodes.most == 64);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("replay sweep", NULL, NULL);
-    CU_add_test(suite, "parse", test_parse);
-    CU_add_test(suite, "bad", test_bad);
-    CU_add_test(suite, "draw", test_draw);
-    CU_add_test(suite, "make", test_make);
-    CU_add_test(suite, "optional", test_optional);
-    CU_add_test(suite, "lru", test_lru);
-    CU_add_test(suite, "small caches, sessions", test_small);
-    CU_add_test(suite, "least", test_least);
-    CU_add_test(suite, "losses", test_losses);
-    CU_add_test(suite, "ties", test_ties);
-    CU_add_test(suite, "default", test_default);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+static const struct suite_test tests[] = {
+    {"parse", test_parse},
+    {"bad", test_bad},
+    {"draw", test_draw},
+    {"make", test_make},
+    {"optional", test_optional},
+    {"lru", test_lru},
+    {"small caches, sessions", test_small},
+    {"least", test_least},
+    {"losses", test_losses},
+    {"ties", test_ties},
+    {"default", test_default},
+};
+SUITE("replay sweep", tests)

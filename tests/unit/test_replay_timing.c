@@ -1,6 +1,6 @@
 /* What `conductor-replay profile` makes of answers. */
-#include <CUnit/Basic.h>
 
+#include "tests/unit/suite.h"
 #include "tools/replay/live/timing.h"
 
 static void test_cached(void)
@@ -41,15 +41,8 @@ static void test_step(void)
     CU_ASSERT(timing_step_us(r, 1) < 0);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("replay_timing", NULL, NULL);
-    CU_add_test(s, "cached", test_cached);
-    CU_add_test(s, "step", test_step);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
-}
+static const struct suite_test tests[] = {
+    {"cached", test_cached},
+    {"step", test_step},
+};
+SUITE("replay_timing", tests)

@@ -1,12 +1,12 @@
 /* Which blocks are copied ahead of demand, from where, to where, and what is
  * dropped. */
-#include <CUnit/Basic.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "conductor/core/replication/replicas.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/suite.h"
 #include "traces/random.h"
 
 enum {
@@ -637,23 +637,17 @@ static void test_shared_store(void)
     rig_fini(&g);
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-
-    CU_initialize_registry();
-    suite = CU_add_suite("replication", NULL, NULL);
-    CU_add_test(suite, "by command", test_by_command);
-    CU_add_test(suite, "shared store", test_shared_store);
-    CU_add_test(suite, "off", test_off);
-    CU_add_test(suite, "windows", test_windows);
-    CU_add_test(suite, "pieces", test_pieces);
-    CU_add_test(suite, "leaves alone", test_leaves_alone);
-    CU_add_test(suite, "cold", test_cold);
-    CU_add_test(suite, "last copy", test_last_copy);
-    CU_add_test(suite, "chance", test_chance);
-    CU_add_test(suite, "how many", test_how_many);
-    CU_add_test(suite, "random", test_random);
-    CU_basic_run_tests();
-    return CU_get_number_of_failures() ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"by command", test_by_command},
+    {"shared store", test_shared_store},
+    {"off", test_off},
+    {"windows", test_windows},
+    {"pieces", test_pieces},
+    {"leaves alone", test_leaves_alone},
+    {"cold", test_cold},
+    {"last copy", test_last_copy},
+    {"chance", test_chance},
+    {"how many", test_how_many},
+    {"random", test_random},
+};
+SUITE("replication", tests)

@@ -1,11 +1,11 @@
 /* Who switches its role, when, and how a switch goes. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "conductor/core/roles/roles.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/suite.h"
 #include "traces/random.h"
 
 enum { BLOCK = 256, SLOTS = 20, CAPACITY = 100 * BLOCK, LASTING_S = 10 };
@@ -550,27 +550,21 @@ static void test_no_flapping(void)
     }
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-
-    CU_initialize_registry();
-    suite = CU_add_suite("roles", NULL, NULL);
-    CU_add_test(suite, "decode_us", test_decode_us);
-    CU_add_test(suite, "lasting", test_lasting);
-    CU_add_test(suite, "stays", test_stays);
-    CU_add_test(suite, "to decode", test_to_decode);
-    CU_add_test(suite, "refused", test_refused);
-    CU_add_test(suite, "ends its work", test_ends_its_work);
-    CU_add_test(suite, "command", test_command);
-    CU_add_test(suite, "off", test_off);
-    CU_add_test(suite, "seen", test_seen);
-    CU_add_test(suite, "who switches", test_who_switches);
-    CU_add_test(suite, "bursts", test_bursts);
-    CU_add_test(suite, "turns round", test_turns_round);
-    CU_add_test(suite, "the last one", test_last_one);
-    CU_add_test(suite, "random", test_random);
-    CU_add_test(suite, "no flapping", test_no_flapping);
-    CU_basic_run_tests();
-    return CU_get_number_of_failures() ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"decode_us", test_decode_us},
+    {"lasting", test_lasting},
+    {"stays", test_stays},
+    {"to decode", test_to_decode},
+    {"refused", test_refused},
+    {"ends its work", test_ends_its_work},
+    {"command", test_command},
+    {"off", test_off},
+    {"seen", test_seen},
+    {"who switches", test_who_switches},
+    {"bursts", test_bursts},
+    {"turns round", test_turns_round},
+    {"the last one", test_last_one},
+    {"random", test_random},
+    {"no flapping", test_no_flapping},
+};
+SUITE("roles", tests)

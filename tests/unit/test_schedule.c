@@ -1,6 +1,5 @@
 /* The scheduler: what each policy chooses, what is rejected and why, and that
  * the same inputs give the same decision. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 #include "conductor/core/schedule/schedule.h"
 #include "tests/unit/busy.h"
 #include "tests/unit/pool_check.h"
+#include "tests/unit/suite.h"
 
 enum { BLOCK = 100, N_KEYS = 20 };
 
@@ -877,36 +877,29 @@ static void test_deterministic(void)
     }
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("schedule", NULL, NULL);
-    CU_add_test(suite, "global cache", test_global_cache);
-    CU_add_test(suite, "reuse in steps", test_reuse_in_steps);
-    CU_add_test(suite, "whole prompt cached", test_whole_prompt_cached);
-    CU_add_test(suite, "sender", test_sender);
-    CU_add_test(suite, "eligible", test_eligible);
-    CU_add_test(suite, "pending", test_pending);
-    CU_add_test(suite, "other policies", test_other_policies);
-    CU_add_test(suite, "ties go low", test_ties_go_low);
-    CU_add_test(suite, "decode choice", test_decode_choice);
-    CU_add_test(suite, "to the letter", test_to_the_letter);
-    CU_add_test(suite, "slo", test_slo);
-    CU_add_test(suite, "in time", test_in_time);
-    CU_add_test(suite, "nowhere", test_nowhere);
-    CU_add_test(suite, "commit", test_commit);
-    CU_add_test(suite, "cancelled fetches", test_cancelled_fetches);
-    CU_add_test(suite, "commit fails without trace",
-                test_commit_fails_without_trace);
-    CU_add_test(suite, "config", test_config);
-    CU_add_test(suite, "coupled", test_coupled);
-    CU_add_test(suite, "pooled cache", test_pooled_cache);
-    CU_add_test(suite, "expected", test_expected);
-    CU_add_test(suite, "policy sees keys", test_policy_sees_keys);
-    CU_add_test(suite, "policy options", test_policy_options);
-    CU_add_test(suite, "deterministic", test_deterministic);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+static const struct suite_test tests[] = {
+    {"global cache", test_global_cache},
+    {"reuse in steps", test_reuse_in_steps},
+    {"whole prompt cached", test_whole_prompt_cached},
+    {"sender", test_sender},
+    {"eligible", test_eligible},
+    {"pending", test_pending},
+    {"other policies", test_other_policies},
+    {"ties go low", test_ties_go_low},
+    {"decode choice", test_decode_choice},
+    {"to the letter", test_to_the_letter},
+    {"slo", test_slo},
+    {"in time", test_in_time},
+    {"nowhere", test_nowhere},
+    {"commit", test_commit},
+    {"cancelled fetches", test_cancelled_fetches},
+    {"commit fails without trace", test_commit_fails_without_trace},
+    {"config", test_config},
+    {"coupled", test_coupled},
+    {"pooled cache", test_pooled_cache},
+    {"expected", test_expected},
+    {"policy sees keys", test_policy_sees_keys},
+    {"policy options", test_policy_options},
+    {"deterministic", test_deterministic},
+};
+SUITE("schedule", tests)

@@ -1,6 +1,5 @@
 /* The policy plan: equal to working out every instance by the obvious way, and
  * what it does by hand. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 #include "tests/unit/busy.h"
 #include "tests/unit/cases.h"
 #include "tests/unit/pool_check.h"
+#include "tests/unit/suite.h"
 
 enum { BLOCK = 100, N_KEYS = 24, SLOTS = 12 };
 
@@ -1952,40 +1952,34 @@ static void test_obvious(void)
     CU_ASSERT(left_out > cases / 4); /* something is left out at all */
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("schedule_plan", NULL, NULL);
-    CU_add_test(suite, "sessions", test_sessions);
-    CU_add_test(suite, "pace of all", test_pace_of_all);
-    CU_add_test(suite, "held up", test_held_up);
-    CU_add_test(suite, "shared block", test_shared_block);
-    CU_add_test(suite, "free memory first", test_free_first);
-    CU_add_test(suite, "real hit", test_real_hit);
-    CU_add_test(suite, "price of links", test_link_price);
-    CU_add_test(suite, "short answers", test_short_answers);
-    CU_add_test(suite, "waits for a link", test_waits_for_link);
-    CU_add_test(suite, "long KV on a link", test_long_on_link);
-    CU_add_test(suite, "waits instead of a no", test_waits_instead);
-    CU_add_test(suite, "holds the first token", test_holds_first);
-    CU_add_test(suite, "waits for a dead link", test_waits_for_dead_link);
-    CU_add_test(suite, "own disk", test_own_disk);
-    CU_add_test(suite, "queue", test_queue);
-    CU_add_test(suite, "load_all", test_load_all);
-    CU_add_test(suite, "price of engine time", test_price);
-    CU_add_test(suite, "prices beside decodes", test_prices_beside);
-    CU_add_test(suite, "when it fits", test_fits);
-    CU_add_test(suite, "turns", test_turns);
-    CU_add_test(suite, "two peers", test_two_peers);
-    CU_add_test(suite, "disks of others", test_disks_of_others);
-    CU_add_test(suite, "other policies", test_other_policies);
-    CU_add_test(suite, "rates", test_rates);
-    CU_add_test(suite, "measured paths", test_paths);
-    CU_add_test(suite, "unequal instances", test_unequal);
-    CU_add_test(suite, "price of unequal instances", test_unequal_price);
-    CU_add_test(suite, "the obvious way", test_obvious);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+static const struct suite_test tests[] = {
+    {"sessions", test_sessions},
+    {"pace of all", test_pace_of_all},
+    {"held up", test_held_up},
+    {"shared block", test_shared_block},
+    {"free memory first", test_free_first},
+    {"real hit", test_real_hit},
+    {"price of links", test_link_price},
+    {"short answers", test_short_answers},
+    {"waits for a link", test_waits_for_link},
+    {"long KV on a link", test_long_on_link},
+    {"waits instead of a no", test_waits_instead},
+    {"holds the first token", test_holds_first},
+    {"waits for a dead link", test_waits_for_dead_link},
+    {"own disk", test_own_disk},
+    {"queue", test_queue},
+    {"load_all", test_load_all},
+    {"price of engine time", test_price},
+    {"prices beside decodes", test_prices_beside},
+    {"when it fits", test_fits},
+    {"turns", test_turns},
+    {"two peers", test_two_peers},
+    {"disks of others", test_disks_of_others},
+    {"other policies", test_other_policies},
+    {"rates", test_rates},
+    {"measured paths", test_paths},
+    {"unequal instances", test_unequal},
+    {"price of unequal instances", test_unequal_price},
+    {"the obvious way", test_obvious},
+};
+SUITE("schedule_plan", tests)

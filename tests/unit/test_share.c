@@ -4,7 +4,6 @@
  * floods some instances; the others ask as they please. Simulated with the
  * scheduler and the queues of core, in whatever order the policy brings.
  */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "conductor/core/dispatch/dispatch.h"
 #include "conductor/core/step/step.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/suite.h"
 #include "traces/random.h"
 
 enum {
@@ -560,21 +560,15 @@ static void test_dominant(void)
     CU_ASSERT_DOUBLE_EQUAL(share_turn(&s, 2), 250.0, 1e-9);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("share", NULL, NULL);
-    CU_add_test(suite, "greedy", test_greedy);
-    CU_add_test(suite, "slo", test_slo);
-    CU_add_test(suite, "price", test_price);
-    CU_add_test(suite, "priority", test_priority);
-    CU_add_test(suite, "strangers have no priorities", test_first_place);
-    CU_add_test(suite, "corrected", test_correct);
-    CU_add_test(suite, "places", test_places);
-    CU_add_test(suite, "line", test_line);
-    CU_add_test(suite, "dominant", test_dominant);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"greedy", test_greedy},
+    {"slo", test_slo},
+    {"price", test_price},
+    {"priority", test_priority},
+    {"strangers have no priorities", test_first_place},
+    {"corrected", test_correct},
+    {"places", test_places},
+    {"line", test_line},
+    {"dominant", test_dominant},
+};
+SUITE("share", tests)

@@ -3,7 +3,6 @@
  * beside it that knows the keys; and a match that goes on in a store against
  * counting. Environment: CONDUCTOR_SEED; CONDUCTOR_CASES percent of the runs.
  */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "conductor/core/index/block_key.h"
 #include "tests/unit/cases.h"
 #include "tests/unit/kv_map_test.h"
+#include "tests/unit/suite.h"
 
 enum { BLOCKS = 40, PARTS_MAX = 3, SIZE = 4, INSTANCES = 5, CHAIN = 60 };
 
@@ -295,6 +295,12 @@ static void test_too_many_parts(void)
     kv_map_free(map);
 }
 
+static const struct suite_test tests[] = {
+    {"its map, against a slow one", test_map},
+    {"a match that goes on in it", test_match},
+    {"too many parts", test_too_many_parts},
+};
+
 int main(void)
 {
     const char *wanted = getenv("CONDUCTOR_SEED");
@@ -302,13 +308,5 @@ int main(void)
     if (wanted)
         seed = strtoull(wanted, NULL, 10);
     printf("seed %llu\n", (unsigned long long)seed);
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("shared_store", NULL, NULL);
-    CU_add_test(suite, "its map, against a slow one", test_map);
-    CU_add_test(suite, "a match that goes on in it", test_match);
-    CU_add_test(suite, "too many parts", test_too_many_parts);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
+    return SUITE_RUN("shared_store", tests);
 }

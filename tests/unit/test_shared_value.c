@@ -1,9 +1,9 @@
 /* What the shared store holds of a block. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/suite.h"
 #include "workers/shared/value.h"
 
 static const struct shared_shape shape = {.fingerprint = 0xfeed,
@@ -136,18 +136,11 @@ static void members(void)
     CU_ASSERT_EQUAL(key, 5);
 }
 
-int main(void)
-{
-    if (CU_initialize_registry())
-        return 1;
-    CU_pSuite s = CU_add_suite("shared_value", NULL, NULL);
-    CU_add_test(s, "a head comes out as it went in", heads);
-    CU_add_test(s, "a damaged head is none", damaged_heads);
-    CU_add_test(s, "nor is one of another shape", other_shapes);
-    CU_add_test(s, "a chain stands for the whole prompt", chains);
-    CU_add_test(s, "members of the index", members);
-    CU_basic_run_tests();
-    int failed = CU_get_number_of_failures() > 0;
-    CU_cleanup_registry();
-    return failed;
-}
+static const struct suite_test tests[] = {
+    {"a head comes out as it went in", heads},
+    {"a damaged head is none", damaged_heads},
+    {"nor is one of another shape", other_shapes},
+    {"a chain stands for the whole prompt", chains},
+    {"members of the index", members},
+};
+SUITE("shared_value", tests)

@@ -20,7 +20,6 @@
  * - When a decode has begun: with its batch's step in the simulator, with its
  *   first token in the daemon.
  */
-#include <CUnit/Basic.h>
 #include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +34,7 @@
 #include "sim/load.h"
 #include "sim/sim.h"
 #include "tests/unit/fake_links.h"
+#include "tests/unit/suite.h"
 #include "traces/random.h"
 
 enum {
@@ -1290,19 +1290,13 @@ static void test_frames_of_all_at_once(void)
     stop_daemon(r);
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-
-    CU_initialize_registry();
-    suite = CU_add_suite("shells", NULL, NULL);
-    CU_add_test(suite, "choices", test_choices);
-    CU_add_test(suite, "frames of all at once", test_frames_of_all_at_once);
-    CU_add_test(suite, "empty frames", test_empty_frames);
-    CU_add_test(suite, "large frames", test_large_frames);
-    CU_add_test(suite, "waiting", test_waiting);
-    CU_add_test(suite, "SLO", test_slo);
-    CU_add_test(suite, "SLO and waiting", test_slo_and_waiting);
-    CU_basic_run_tests();
-    return CU_get_number_of_failures() ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"choices", test_choices},
+    {"frames of all at once", test_frames_of_all_at_once},
+    {"empty frames", test_empty_frames},
+    {"large frames", test_large_frames},
+    {"waiting", test_waiting},
+    {"SLO", test_slo},
+    {"SLO and waiting", test_slo_and_waiting},
+};
+SUITE("shells", tests)

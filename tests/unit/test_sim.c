@@ -2,13 +2,13 @@
  * The simulator on small clusters with literal times, against a decode loop
  * that counts token by token, and on random traces for what must always hold.
  */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/sim.h"
+#include "tests/unit/suite.h"
 #include "traces/random.h"
 
 #define BLOCK 512
@@ -1226,41 +1226,35 @@ static void test_always(void)
     replicate_always(only_pairs);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("sim", NULL, NULL);
-    CU_add_test(suite, "paper values", test_paper_values);
-    CU_add_test(suite, "decode by hand", test_decode_by_hand);
-    CU_add_test(suite, "pushes share", test_pushes_share);
-    CU_add_test(suite, "hand-over", test_handover);
-    CU_add_test(suite, "decode joins", test_decode_joins);
-    CU_add_test(suite, "coupled", test_coupled);
-    CU_add_test(suite, "pair", test_pair);
-    CU_add_test(suite, "pipeline", test_pipeline);
-    CU_add_test(suite, "tiers", test_tiers);
-    CU_add_test(suite, "reads teach nothing", test_reads_teach_nothing);
-    CU_add_test(suite, "plan both", test_plan_both);
-    CU_add_test(suite, "interrupted", test_interrupted);
-    CU_add_test(suite, "followed", test_followed);
-    CU_add_test(suite, "followed begun", test_followed_begun);
-    CU_add_test(suite, "followed load", test_followed_load);
-    CU_add_test(suite, "plan load", test_plan_load);
-    CU_add_test(suite, "plan layerwise", test_plan_layerwise);
-    CU_add_test(suite, "plan shares disk", test_plan_shares_disk);
-    CU_add_test(suite, "placed again", test_placed_again);
-    CU_add_test(suite, "slo", test_slo);
-    CU_add_test(suite, "kept", test_kept);
-    CU_add_test(suite, "no room", test_no_room);
-    CU_add_test(suite, "watch", test_watch);
-    CU_add_test(suite, "bad config", test_bad_config);
-    CU_add_test(suite, "too long times", test_too_long_times);
-    CU_add_test(suite, "source fails", test_source_fails);
-    CU_add_test(suite, "decode against loop", test_decode_against_loop);
-    CU_add_test(suite, "replicate", test_replicate);
-    CU_add_test(suite, "always", test_always);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+static const struct suite_test tests[] = {
+    {"paper values", test_paper_values},
+    {"decode by hand", test_decode_by_hand},
+    {"pushes share", test_pushes_share},
+    {"hand-over", test_handover},
+    {"decode joins", test_decode_joins},
+    {"coupled", test_coupled},
+    {"pair", test_pair},
+    {"pipeline", test_pipeline},
+    {"tiers", test_tiers},
+    {"reads teach nothing", test_reads_teach_nothing},
+    {"plan both", test_plan_both},
+    {"interrupted", test_interrupted},
+    {"followed", test_followed},
+    {"followed begun", test_followed_begun},
+    {"followed load", test_followed_load},
+    {"plan load", test_plan_load},
+    {"plan layerwise", test_plan_layerwise},
+    {"plan shares disk", test_plan_shares_disk},
+    {"placed again", test_placed_again},
+    {"slo", test_slo},
+    {"kept", test_kept},
+    {"no room", test_no_room},
+    {"watch", test_watch},
+    {"bad config", test_bad_config},
+    {"too long times", test_too_long_times},
+    {"source fails", test_source_fails},
+    {"decode against loop", test_decode_against_loop},
+    {"replicate", test_replicate},
+    {"always", test_always},
+};
+SUITE("sim", tests)

@@ -1,11 +1,11 @@
 /* Cluster descriptions: what is read, and what is said of what is wrong. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/cluster/cluster.h"
+#include "tests/unit/suite.h"
 
 #define MODEL                                                             \
     "\"format\": \"conductor-cluster\", \"version\": 1, \"name\": \"c\"," \
@@ -424,21 +424,15 @@ static void test_files(void)
     }
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("sim_cluster", NULL, NULL);
-    CU_add_test(suite, "flops", test_flops);
-    CU_add_test(suite, "chunks", test_chunks);
-    CU_add_test(suite, "decode and coupled", test_decode_and_coupled);
-    CU_add_test(suite, "errors", test_errors);
-    CU_add_test(suite, "reality", test_reality);
-    CU_add_test(suite, "bad groups", test_bad_groups);
-    CU_add_test(suite, "override", test_override);
-    CU_add_test(suite, "override of unlike nodes", test_override_unlike);
-    CU_add_test(suite, "files", test_files);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+static const struct suite_test tests[] = {
+    {"flops", test_flops},
+    {"chunks", test_chunks},
+    {"decode and coupled", test_decode_and_coupled},
+    {"errors", test_errors},
+    {"reality", test_reality},
+    {"bad groups", test_bad_groups},
+    {"override", test_override},
+    {"override of unlike nodes", test_override_unlike},
+    {"files", test_files},
+};
+SUITE("sim_cluster", tests)

@@ -1,5 +1,4 @@
 /* The simulator's parts: the event heap, the cache of a node, the links. */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 #include "sim/block_cache.h"
 #include "sim/copies.h"
 #include "sim/links.h"
+#include "tests/unit/suite.h"
 #include "traces/random.h"
 
 static uint64_t seed(void)
@@ -438,20 +438,14 @@ static void test_links_conserve(void)
     links_teardown(&r);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("sim_parts", NULL, NULL);
-    CU_add_test(suite, "heap", test_heap);
-    CU_add_test(suite, "cache", test_cache);
-    CU_add_test(suite, "cache grows", test_cache_grows);
-    CU_add_test(suite, "stored and expected", test_stored_expected);
-    CU_add_test(suite, "links shared", test_links_shared);
-    CU_add_test(suite, "links behind", test_links_behind);
-    CU_add_test(suite, "links unshared", test_links_unshared);
-    CU_add_test(suite, "links conserve", test_links_conserve);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+static const struct suite_test tests[] = {
+    {"heap", test_heap},
+    {"cache", test_cache},
+    {"cache grows", test_cache_grows},
+    {"stored and expected", test_stored_expected},
+    {"links shared", test_links_shared},
+    {"links behind", test_links_behind},
+    {"links unshared", test_links_unshared},
+    {"links conserve", test_links_conserve},
+};
+SUITE("sim_parts", tests)

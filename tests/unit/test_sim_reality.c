@@ -3,7 +3,6 @@
  * of other speeds and kinds, what clients ask for. What the scheduler predicts
  * must not know of it, but from observations.
  */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include <string.h>
 
 #include "sim/sim.h"
+#include "tests/unit/suite.h"
 #include "traces/noise.h"
 #include "traces/random.h"
 
@@ -530,25 +530,19 @@ static void test_held_first_token(void)
     CU_ASSERT_EQUAL(held_until_us(64000, 200000, 1, 11), 63000);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("sim reality", NULL, NULL);
-    CU_add_test(suite, "noise", test_noise);
-    CU_add_test(suite, "held first token", test_held_first_token);
-    CU_add_test(suite, "prefill error", test_prefill_error);
-    CU_add_test(suite, "passed by shorter ones", test_passed);
-    CU_add_test(suite, "follows", test_follows);
-    CU_add_test(suite, "decode error", test_decode_error);
-    CU_add_test(suite, "speed", test_speed);
-    CU_add_test(suite, "known speeds", test_known_speeds);
-    CU_add_test(suite, "known decode speeds", test_known_decode_speeds);
-    CU_add_test(suite, "groups", test_groups);
-    CU_add_test(suite, "max tokens", test_max_tokens);
-    CU_add_test(suite, "outgrown", test_outgrown);
-    CU_add_test(suite, "first token", test_first_token);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+static const struct suite_test tests[] = {
+    {"noise", test_noise},
+    {"held first token", test_held_first_token},
+    {"prefill error", test_prefill_error},
+    {"passed by shorter ones", test_passed},
+    {"follows", test_follows},
+    {"decode error", test_decode_error},
+    {"speed", test_speed},
+    {"known speeds", test_known_speeds},
+    {"known decode speeds", test_known_decode_speeds},
+    {"groups", test_groups},
+    {"max tokens", test_max_tokens},
+    {"outgrown", test_outgrown},
+    {"first token", test_first_token},
+};
+SUITE("sim reality", tests)

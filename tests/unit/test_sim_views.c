@@ -4,7 +4,6 @@
  * or counted for ever whatever the delay; and the queue of news against a slow
  * one.
  */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 
 #include "sim/sim.h"
 #include "sim/views/news.h"
+#include "tests/unit/suite.h"
 #include "traces/random.h"
 
 #define BLOCK 512
@@ -483,24 +483,15 @@ static void test_news(void)
     }
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-    unsigned failures;
-
-    CU_initialize_registry();
-    suite = CU_add_suite("sim_views", NULL, NULL);
-    CU_add_test(suite, "by hand", test_by_hand);
-    CU_add_test(suite, "blocks are known", test_blocks_are_known);
-    CU_add_test(suite, "room is heard of", test_room_is_heard_of);
-    CU_add_test(suite, "steps are known", test_steps_are_known);
-    CU_add_test(suite, "no delay", test_no_delay);
-    CU_add_test(suite, "price", test_price);
-    CU_add_test(suite, "always", test_always);
-    CU_add_test(suite, "refused", test_refused);
-    CU_add_test(suite, "news", test_news);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+static const struct suite_test tests[] = {
+    {"by hand", test_by_hand},
+    {"blocks are known", test_blocks_are_known},
+    {"room is heard of", test_room_is_heard_of},
+    {"steps are known", test_steps_are_known},
+    {"no delay", test_no_delay},
+    {"price", test_price},
+    {"always", test_always},
+    {"refused", test_refused},
+    {"news", test_news},
+};
+SUITE("sim_views", tests)

@@ -1,6 +1,5 @@
 /* The service where an invariant of its own is broken: a request comes into a
  * state that it cannot have. Two engines, which answer nothing. */
-#include <CUnit/Basic.h>
 #include <arpa/inet.h>
 #include <event2/event.h>
 #include <signal.h>
@@ -16,6 +15,7 @@
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
 #include "conductor/service/setup.h"
+#include "tests/unit/suite.h"
 
 #define TURNS_MAX 100
 
@@ -279,19 +279,17 @@ static void test_tokenizes(void)
     end(&r);
 }
 
+static const struct suite_test tests[] = {
+    {"refused when it is scheduled", test_scheduled},
+    {"refused when its first token comes", test_first_token},
+    {"refused in the inbox", test_received},
+    {"cut off in the inbox, and in the wait list", test_cut_off},
+    {"tests abort", test_aborts},
+    {"engines that tokenize are counted", test_tokenizes},
+};
+
 int main(void)
 {
     unsetenv(BUG_ABORTS);
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("state", NULL, NULL);
-    CU_add_test(s, "refused when it is scheduled", test_scheduled);
-    CU_add_test(s, "refused when its first token comes", test_first_token);
-    CU_add_test(s, "refused in the inbox", test_received);
-    CU_add_test(s, "cut off in the inbox, and in the wait list", test_cut_off);
-    CU_add_test(s, "tests abort", test_aborts);
-    CU_add_test(s, "engines that tokenize are counted", test_tokenizes);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
+    return SUITE_RUN("state", tests);
 }

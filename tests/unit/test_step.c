@@ -1,8 +1,8 @@
 /* Forming steps: budgets, turns, starts, and prefills that come last. */
-#include <CUnit/Basic.h>
 #include <stdlib.h>
 
 #include "conductor/core/step/step.h"
+#include "tests/unit/suite.h"
 
 static struct step_config config(const char *order)
 {
@@ -319,20 +319,13 @@ static void test_promises(void)
     CU_ASSERT(interrupted > 1000);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("step", NULL, NULL);
-    CU_add_test(suite, "decodes", test_decodes);
-    CU_add_test(suite, "turns", test_turns);
-    CU_add_test(suite, "due in a step", test_due_in_a_step);
-    CU_add_test(suite, "loading", test_loading);
-    CU_add_test(suite, "yielding", test_yielding);
-    CU_add_test(suite, "above one held back", test_above_held_back);
-    CU_add_test(suite, "promises", test_promises);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+static const struct suite_test tests[] = {
+    {"decodes", test_decodes},
+    {"turns", test_turns},
+    {"due in a step", test_due_in_a_step},
+    {"loading", test_loading},
+    {"yielding", test_yielding},
+    {"above one held back", test_above_held_back},
+    {"promises", test_promises},
+};
+SUITE("step", tests)

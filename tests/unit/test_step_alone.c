@@ -1,11 +1,11 @@
 /* The step loop that profiles are measured in: prefixes are reused, new
  * prompts evict old ones, and what a profile says goes through it. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "predictor/profile_csv.h"
+#include "tests/unit/suite.h"
 #include "workers/engine/profile.h"
 #include "workers/step/alone.h"
 
@@ -125,15 +125,8 @@ static void test_profile(void)
     engine_free(e);
 }
 
-int main(void)
-{
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("step_alone", NULL, NULL);
-    CU_add_test(suite, "reuse, eviction, no room", test_reuse);
-    CU_add_test(suite, "a profile goes through it", test_profile);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed != 0;
-}
+static const struct suite_test tests[] = {
+    {"reuse, eviction, no room", test_reuse},
+    {"a profile goes through it", test_profile},
+};
+SUITE("step_alone", tests)

@@ -1,12 +1,12 @@
 /* First tokens of one step, and what an engine's queue takes that computes all
  * prompts that wait in one. */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 
 #include "conductor/core/observation/forecast.h"
 #include "conductor/core/pool/pool.h"
 #include "predictor/learned.h"
 #include "predictor/steps.h"
+#include "tests/unit/suite.h"
 #include "traces/random.h"
 
 static struct steps_token token(int64_t tokens, int64_t us, int64_t now_us,
@@ -305,16 +305,10 @@ static void test_bursts(void)
             }
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-
-    CU_initialize_registry();
-    suite = CU_add_suite("steps", NULL, NULL);
-    CU_add_test(suite, "groups", test_groups);
-    CU_add_test(suite, "begin unseen", test_begin_unseen);
-    CU_add_test(suite, "apart", test_apart);
-    CU_add_test(suite, "bursts", test_bursts);
-    CU_basic_run_tests();
-    return CU_get_number_of_failures() ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"groups", test_groups},
+    {"begin unseen", test_begin_unseen},
+    {"apart", test_apart},
+    {"bursts", test_bursts},
+};
+SUITE("steps", tests)

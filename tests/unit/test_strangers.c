@@ -1,8 +1,8 @@
 /* Who is closed when a port has no place left for one more stranger. */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 
 #include "base/strangers.h"
+#include "tests/unit/suite.h"
 
 /* Stands in for a connection's: the connection is its address as text. */
 int frame_conn_peer_host(const struct frame_conn *c, char *out, size_t cap)
@@ -106,16 +106,10 @@ static void test_number_before_silence(void)
                         &r.all[HANDSHAKE_STRANGERS_MAX / 2 - 1]);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("strangers", NULL, NULL);
-    CU_add_test(s, "addresses", test_addresses);
-    CU_add_test(s, "a crowd of one network", test_crowd);
-    CU_add_test(s, "who goes first", test_who_goes_first);
-    CU_add_test(s, "number before silence", test_number_before_silence);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"addresses", test_addresses},
+    {"a crowd of one network", test_crowd},
+    {"who goes first", test_who_goes_first},
+    {"number before silence", test_number_before_silence},
+};
+SUITE("strangers", tests)

@@ -1,6 +1,5 @@
 /* Streams over a pair of sockets, plain and within TLS: what is written comes,
  * whole and in order, whoever pauses; and how they end. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
@@ -14,6 +13,7 @@
 #include "base/event_loop.h"
 #include "base/stream/stream.h"
 #include "cases.h"
+#include "tests/unit/suite.h"
 
 #define INPUT_BYTES 3000
 #define GIVE_UP_S 10
@@ -440,21 +440,21 @@ static int clean_up(void)
     return 0;
 }
 
+static const struct suite_test tests[] = {
+    {"held at first", test_held_at_first},
+    {"plain", test_plain},
+    {"TLS", test_tls},
+    {"bound of the input", test_bound},
+    {"used when something was sent", test_used_in_sent},
+    {"ends", test_ends},
+    {"freed in a callback", test_frees},
+    {"stalled", test_stalled},
+    {"no TLS", test_no_tls},
+};
+
 int main(void)
 {
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("stream", set_up, clean_up);
-    CU_add_test(s, "held at first", test_held_at_first);
-    CU_add_test(s, "plain", test_plain);
-    CU_add_test(s, "TLS", test_tls);
-    CU_add_test(s, "bound of the input", test_bound);
-    CU_add_test(s, "used when something was sent", test_used_in_sent);
-    CU_add_test(s, "ends", test_ends);
-    CU_add_test(s, "freed in a callback", test_frees);
-    CU_add_test(s, "stalled", test_stalled);
-    CU_add_test(s, "no TLS", test_no_tls);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
+    int failed = set_up() || SUITE_RUN("stream", tests);
+
+    return clean_up() || failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

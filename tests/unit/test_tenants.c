@@ -1,6 +1,5 @@
 /* Keys and their names: who is which tenant, what a file may say, and that a
  * file that is read again keeps what was counted. */
-#include <CUnit/Basic.h>
 #include <event2/buffer.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 
 #include "conductor/service/tenant/tenants.h"
+#include "tests/unit/suite.h"
 
 /* printf %s KEY | sha256sum, of alpha, beta and gamma */
 #define ALPHA "8ed3f6ad685b959ead7022518e1af76cd816f8e8ec7ccdda1ed4018e8f2223f8"
@@ -244,22 +244,20 @@ static void test_bad_files(void)
     CU_ASSERT_NOT_EQUAL(tenants_new(path, &t, err), 0);
 }
 
+static const struct suite_test tests[] = {
+    {"every key is a tenant", test_no_file},
+    {"names and weights", test_file},
+    {"a file that is read again", test_reload},
+    {"in work through reloads", test_in_work_through_reloads},
+    {"gauges", test_gauges},
+    {"files that cannot be used", test_bad_files},
+};
+
 int main(void)
 {
     const char *folder = getenv("TMPDIR");
 
     snprintf(path, sizeof(path), "%.40s/tenants-%d", folder ? folder : "/tmp",
              (int)getpid());
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("tenants", NULL, NULL);
-    CU_add_test(s, "every key is a tenant", test_no_file);
-    CU_add_test(s, "names and weights", test_file);
-    CU_add_test(s, "a file that is read again", test_reload);
-    CU_add_test(s, "in work through reloads", test_in_work_through_reloads);
-    CU_add_test(s, "gauges", test_gauges);
-    CU_add_test(s, "files that cannot be used", test_bad_files);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
+    return SUITE_RUN("tenants", tests);
 }

@@ -2,7 +2,6 @@
  * was made until then is given back. Those of libevent do not: version 2.1.12
  * ends the process when it cannot make a bufferevent for TLS, by freeing what
  * it has not made. */
-#include <CUnit/Basic.h>
 #include <event2/bufferevent.h>
 #include <event2/bufferevent_ssl.h>
 #include <event2/event.h>
@@ -14,6 +13,7 @@
 
 #include "base/event_loop.h"
 #include "base/tls.h"
+#include "tests/unit/suite.h"
 
 #define POINTS_MAX 20000 /* more allocations than one try has */
 
@@ -143,17 +143,15 @@ static void test_suites(void)
     tls_free(tls);
 }
 
+static const struct suite_test tests[] = {
+    {"suites", test_suites},
+    {"no memory, a name", test_no_memory_for_a_name},
+    {"no memory, an address", test_no_memory_for_an_address},
+};
+
 int main(void)
 {
     int set = CRYPTO_set_mem_functions(allocate, again, give);
 
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("tls", NULL, NULL);
-    CU_add_test(s, "suites", test_suites);
-    CU_add_test(s, "no memory, a name", test_no_memory_for_a_name);
-    CU_add_test(s, "no memory, an address", test_no_memory_for_an_address);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures || !set ? 1 : 0;
+    return SUITE_RUN("tls", tests) || !set ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -1,11 +1,11 @@
 /* Tokens of whole texts, bounded, the least recently used out first. */
-#include <CUnit/Basic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conductor/service/request/token_cache.h"
+#include "tests/unit/suite.h"
 
 static bool has(struct token_cache *c, const char *text, uint32_t first)
 {
@@ -86,15 +86,9 @@ static void test_bound_by_number(void)
     token_cache_free(c);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("token_cache", NULL, NULL);
-    CU_add_test(s, "whole texts", test_whole_texts);
-    CU_add_test(s, "a bound by bytes", test_bound_by_bytes);
-    CU_add_test(s, "a bound by number", test_bound_by_number);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"whole texts", test_whole_texts},
+    {"a bound by bytes", test_bound_by_bytes},
+    {"a bound by number", test_bound_by_number},
+};
+SUITE("token_cache", tests)

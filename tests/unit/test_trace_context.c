@@ -1,9 +1,9 @@
 /* traceparent as clients send it, and what receivers of spans answer. */
-#include <CUnit/Basic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conductor/service/spans/context.h"
+#include "tests/unit/suite.h"
 
 #define TRACE "4bf92f3577b34da6a3ce929d0e0e4736"
 #define SPAN "00f067aa0ba902b7"
@@ -100,16 +100,10 @@ static void test_retry_after(void)
                     most);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("trace context", NULL, NULL);
-    CU_add_test(s, "good ones", test_good);
-    CU_add_test(s, "bad ones", test_bad);
-    CU_add_test(s, "answers", test_answers);
-    CU_add_test(s, "Retry-After", test_retry_after);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+static const struct suite_test tests[] = {
+    {"good ones", test_good},
+    {"bad ones", test_bad},
+    {"answers", test_answers},
+    {"Retry-After", test_retry_after},
+};
+SUITE("trace context", tests)

@@ -2,7 +2,6 @@
  * Generated traces have the statistics of the paper's table, obey the rules of
  * the format, and are the same bytes for the same seed.
  */
-#include <CUnit/Basic.h>
 #include <CUnit/CUnit.h>
 #include <errno.h>
 #include <math.h>
@@ -11,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/suite.h"
 #include "traces/generate.h"
 #include "traces/id_map.h"
 #include "traces/random.h"
@@ -312,23 +312,16 @@ static void test_exponential(void)
     CU_ASSERT_DOUBLE_EQUAL(above_one / 200000.0, exp(-1), 0.005);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("trace_generate", NULL, NULL);
-    CU_add_test(s, "the paper's statistics", test_statistics);
-    CU_add_test(s, "rate of sessions", test_rate_of_sessions);
-    CU_add_test(s, "rate of singles", test_rate_of_singles);
-    CU_add_test(s, "agents", test_agents);
-    CU_add_test(s, "lowest and highest rate", test_ends);
-    CU_add_test(s, "published load", test_published_load);
-    CU_add_test(s, "same everywhere", test_same_everywhere);
-    CU_add_test(s, "kinds the same everywhere", test_kinds_everywhere);
-    CU_add_test(s, "arguments", test_arguments);
-    CU_add_test(s, "exponential", test_exponential);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
-}
+static const struct suite_test tests[] = {
+    {"the paper's statistics", test_statistics},
+    {"rate of sessions", test_rate_of_sessions},
+    {"rate of singles", test_rate_of_singles},
+    {"agents", test_agents},
+    {"lowest and highest rate", test_ends},
+    {"published load", test_published_load},
+    {"same everywhere", test_same_everywhere},
+    {"kinds the same everywhere", test_kinds_everywhere},
+    {"arguments", test_arguments},
+    {"exponential", test_exponential},
+};
+SUITE("trace_generate", tests)

@@ -2,7 +2,6 @@
  * The reader on files of literal text: plain, gzip, broken, and the rules that
  * hold between lines. Then the writer, the infinite cache and the tokens.
  */
-#include <CUnit/Basic.h>
 #include <CUnit/CUnit.h>
 #include <errno.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "tests/unit/suite.h"
 #include "traces/id_map.h"
 #include "traces/lines.h"
 #include "traces/reader.h"
@@ -295,24 +295,18 @@ static void test_id_map(void)
     id_map_free(NULL);
 }
 
+static const struct suite_test tests[] = {
+    {"lines", test_lines},   {"rules between lines", test_rules},
+    {"files", test_files},   {"go on behind a bad line", test_go_on},
+    {"writer", test_writer}, {"infinite cache", test_stats},
+    {"scale", test_scale},   {"tokens", test_tokens},
+    {"id map", test_id_map},
+};
+
 int main(void)
 {
     snprintf(path, sizeof path, "/tmp/test_trace_reader.%d", (int)getpid());
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("trace_reader", NULL, NULL);
-    CU_add_test(s, "lines", test_lines);
-    CU_add_test(s, "rules between lines", test_rules);
-    CU_add_test(s, "files", test_files);
-    CU_add_test(s, "go on behind a bad line", test_go_on);
-    CU_add_test(s, "writer", test_writer);
-    CU_add_test(s, "infinite cache", test_stats);
-    CU_add_test(s, "scale", test_scale);
-    CU_add_test(s, "tokens", test_tokens);
-    CU_add_test(s, "id map", test_id_map);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    int failed = SUITE_RUN("trace_reader", tests);
     unlink(path);
-    return failed > 0;
+    return failed;
 }

@@ -2,7 +2,6 @@
  * Stack distances against an LRU list that is walked from its front: every
  * capacity, random traces, a printed seed. Then gaps by hand.
  */
-#include <CUnit/Basic.h>
 #include <CUnit/CUnit.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "tests/unit/suite.h"
 #include "traces/random.h"
 #include "traces/reuse.h"
 
@@ -121,16 +121,8 @@ static void test_by_hand(void)
     trace_reuse_free(NULL);
 }
 
-int main(void)
-{
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("trace_reuse", NULL, NULL);
-    CU_add_test(suite, "against a plain LRU", test_against_plain_lru);
-    CU_add_test(suite, "by hand", test_by_hand);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed == 0 ? 0 : 1;
-}
+static const struct suite_test tests[] = {
+    {"against a plain LRU", test_against_plain_lru},
+    {"by hand", test_by_hand},
+};
+SUITE("trace_reuse", tests)

@@ -1,11 +1,11 @@
 /* One line of a trace: what is read, and what is refused with which words. */
-#include <CUnit/Basic.h>
 #include <CUnit/CUnit.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/unit/suite.h"
 #include "traces/scan.h"
 
 static int scan(const char *line, struct trace_request *request,
@@ -155,17 +155,10 @@ static void test_error_text(void)
     CU_ASSERT_STRING_EQUAL(text, "a.jsonl: gone");
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("trace_scan", NULL, NULL);
-    CU_add_test(s, "good lines", test_good_lines);
-    CU_add_test(s, "bad lines", test_bad_lines);
-    CU_add_test(s, "every cut", test_every_cut);
-    CU_add_test(s, "error text", test_error_text);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
-}
+static const struct suite_test tests[] = {
+    {"good lines", test_good_lines},
+    {"bad lines", test_bad_lines},
+    {"every cut", test_every_cut},
+    {"error text", test_error_text},
+};
+SUITE("trace_scan", tests)

@@ -1,6 +1,5 @@
 /* Blocks between two workers over loopback: in parts, where a block or a layer
  * of it is longer than a frame, and never into memory that was given back. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/suite.h"
 #include "tests/unit/transfer_rig.h"
 #include "workers/transfer/engine/sum.h"
 #include "workers/transfer/internal.h"
@@ -664,30 +664,27 @@ static void test_push_in_time(void)
     pair_fini(&p);
 }
 
+static const struct suite_test tests[] = {
+    {"blocks longer than a frame", test_longer_than_a_frame},
+    {"a layer longer than a frame", test_long_layer},
+    {"many small blocks", test_small_blocks},
+    {"dropped at any moment", test_dropped},
+    {"a push, layer by layer", test_push},
+    {"a push of what changes", test_push_damaged},
+    {"a push dropped at any moment", test_push_dropped},
+    {"reads that cannot be", test_no_op},
+    {"odd senders", test_odd_senders},
+    {"a push that begins twice", test_begun_twice},
+    {"no transport", test_no_transport},
+    {"no grant", test_no_grant},
+    {"an incapable peer", test_incapable},
+    {"read again", test_read_again},
+    {"known checksums", test_known_sums},
+    {"a push in time", test_push_in_time},
+};
+
 int main(void)
 {
     log_init("test_transfer", LOG_ERROR);
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("transfer", NULL, NULL);
-    CU_add_test(s, "blocks longer than a frame", test_longer_than_a_frame);
-    CU_add_test(s, "a layer longer than a frame", test_long_layer);
-    CU_add_test(s, "many small blocks", test_small_blocks);
-    CU_add_test(s, "dropped at any moment", test_dropped);
-    CU_add_test(s, "a push, layer by layer", test_push);
-    CU_add_test(s, "a push of what changes", test_push_damaged);
-    CU_add_test(s, "a push dropped at any moment", test_push_dropped);
-    CU_add_test(s, "reads that cannot be", test_no_op);
-    CU_add_test(s, "odd senders", test_odd_senders);
-    CU_add_test(s, "a push that begins twice", test_begun_twice);
-    CU_add_test(s, "no transport", test_no_transport);
-    CU_add_test(s, "no grant", test_no_grant);
-    CU_add_test(s, "an incapable peer", test_incapable);
-    CU_add_test(s, "read again", test_read_again);
-    CU_add_test(s, "known checksums", test_known_sums);
-    CU_add_test(s, "a push in time", test_push_in_time);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
+    return SUITE_RUN("transfer", tests);
 }

@@ -1,6 +1,5 @@
 /* The transport tcp between two ends on one loop: what is granted, and only
  * that, is read, however its peer behaves. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <linux/filter.h>
@@ -24,6 +23,7 @@
 #include "base/listener.h"
 #include "base/log.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/suite.h"
 #include "workers/transfer/engine/shm/internal.h"
 #include "workers/transfer/engine/shm/slab.h"
 #include "workers/transfer/engine/sum.h"
@@ -865,28 +865,25 @@ static void test_slab_without_pages(void)
     }
 }
 
+static const struct suite_test tests[] = {
+    {"reads", test_reads},
+    {"a short op among long ones", test_turns},
+    {"odd peers", test_odd_peers},
+    {"strangers", test_strangers},
+    {"checksums", test_sums},
+    {"memory that was given away", test_given_away},
+    {"who does not read", test_who_does_not_read},
+    {"paths that break", test_paths_that_break},
+    {"who does not say whose it is", test_unbound},
+    {"a door without descriptors", test_door_without_descriptors},
+    {"a door with silent callers", test_door_with_silent_callers},
+    {"pages of a card", test_card},
+    {"a card that cannot reach another", test_card_out_of_reach},
+    {"a slab without pages", test_slab_without_pages},
+};
+
 int main(void)
 {
     log_init("test_transport", LOG_ERROR);
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("transport", NULL, NULL);
-    CU_add_test(s, "reads", test_reads);
-    CU_add_test(s, "a short op among long ones", test_turns);
-    CU_add_test(s, "odd peers", test_odd_peers);
-    CU_add_test(s, "strangers", test_strangers);
-    CU_add_test(s, "checksums", test_sums);
-    CU_add_test(s, "memory that was given away", test_given_away);
-    CU_add_test(s, "who does not read", test_who_does_not_read);
-    CU_add_test(s, "paths that break", test_paths_that_break);
-    CU_add_test(s, "who does not say whose it is", test_unbound);
-    CU_add_test(s, "a door without descriptors", test_door_without_descriptors);
-    CU_add_test(s, "a door with silent callers", test_door_with_silent_callers);
-    CU_add_test(s, "pages of a card", test_card);
-    CU_add_test(s, "a card that cannot reach another", test_card_out_of_reach);
-    CU_add_test(s, "a slab without pages", test_slab_without_pages);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
+    return SUITE_RUN("transport", tests);
 }

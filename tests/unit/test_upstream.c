@@ -1,7 +1,6 @@
 /* Connections to engines when memory runs out: allocations of libevent fail in
  * turn, and every exchange ends exactly once all the same. And whose answers
  * they bring, and what of them is acknowledged. */
-#include <CUnit/Basic.h>
 #include <arpa/inet.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
@@ -16,6 +15,7 @@
 #include "base/tls.h"
 #include "conductor/link/upstream/exchange/upstream.h"
 #include "conductor/link/upstream/exchange/whose.h"
+#include "tests/unit/suite.h"
 
 #define TURNS_MAX 20000 /* of 1 ms */
 #define POINTS_MAX 200  /* more allocations than an exchange has */
@@ -541,21 +541,17 @@ static void test_tls_host(void)
     event_base_free(base);
 }
 
+static const struct suite_test tests[] = {
+    {"sent again without memory", test_again_without_memory},
+    {"an answer that nobody asked for", test_answer_that_nobody_asked_for},
+    {"whose answer a connection brings", test_whose_answer},
+    {"whose answer this is", test_whose},
+    {"each read is acknowledged", test_acknowledges},
+    {"a host for TLS", test_tls_host},
+};
+
 int main(void)
 {
     event_set_mem_functions(allocate, allocate_again, free);
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("upstream", NULL, NULL);
-
-    CU_add_test(s, "sent again without memory", test_again_without_memory);
-    CU_add_test(s, "an answer that nobody asked for",
-                test_answer_that_nobody_asked_for);
-    CU_add_test(s, "whose answer a connection brings", test_whose_answer);
-    CU_add_test(s, "whose answer this is", test_whose);
-    CU_add_test(s, "each read is acknowledged", test_acknowledges);
-    CU_add_test(s, "a host for TLS", test_tls_host);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
+    return SUITE_RUN("upstream", tests);
 }

@@ -1,11 +1,11 @@
 /* Refused prompts in the background: which are kept, where they are computed,
  * when, and when they are dropped. */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "conductor/core/warm/warm.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/suite.h"
 #include "traces/random.h"
 
 enum {
@@ -686,21 +686,15 @@ static void test_random(void)
     }
 }
 
-int main(void)
-{
-    CU_pSuite suite;
-
-    CU_initialize_registry();
-    suite = CU_add_suite("warm", NULL, NULL);
-    CU_add_test(suite, "which are wanted", test_which_are_wanted);
-    CU_add_test(suite, "pieces", test_pieces);
-    CU_add_test(suite, "without a limit", test_limitless);
-    CU_add_test(suite, "drops", test_drops);
-    CU_add_test(suite, "joins", test_joins);
-    CU_add_test(suite, "shares", test_shares);
-    CU_add_test(suite, "sizes", test_sizes);
-    CU_add_test(suite, "bounds", test_bounds);
-    CU_add_test(suite, "random", test_random);
-    CU_basic_run_tests();
-    return CU_get_number_of_failures() ? 1 : 0;
-}
+static const struct suite_test tests[] = {
+    {"which are wanted", test_which_are_wanted},
+    {"pieces", test_pieces},
+    {"without a limit", test_limitless},
+    {"drops", test_drops},
+    {"joins", test_joins},
+    {"shares", test_shares},
+    {"sizes", test_sizes},
+    {"bounds", test_bounds},
+    {"random", test_random},
+};
+SUITE("warm", tests)

@@ -1,7 +1,6 @@
 /* The status page and the streams of events: what comes when, how many may
  * watch, what becomes of those that take nothing, and of operators' pages
  * without memory. */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 
 #include "conductor/front/watch/watch.h"
 #include "front_client.h"
+#include "tests/unit/suite.h"
 
 #define ASK "GET /admin/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
@@ -196,19 +196,14 @@ static void test_memory(void)
     }
 }
 
+static const struct suite_test tests[] = {
+    {"page", test_page},         {"events", test_events},
+    {"how many", test_how_many}, {"stalled", test_stalled},
+    {"memory", test_memory},
+};
+
 int main(void)
 {
     event_set_mem_functions(allocate, allocate_again, free);
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("watch", NULL, NULL);
-    CU_add_test(suite, "page", test_page);
-    CU_add_test(suite, "events", test_events);
-    CU_add_test(suite, "how many", test_how_many);
-    CU_add_test(suite, "stalled", test_stalled);
-    CU_add_test(suite, "memory", test_memory);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+    return SUITE_RUN("watch", tests);
 }

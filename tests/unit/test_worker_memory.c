@@ -1,10 +1,10 @@
 /* Weights and KV together against the memory of a machine. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/unit/model_facts.h"
+#include "tests/unit/suite.h"
 #include "workers/memory.h"
 
 #define GIB (1ull << 30)
@@ -111,17 +111,10 @@ static void test_one_block(void)
     CU_ASSERT_EQUAL(check(&a, 100 * GIB), 0);
 }
 
-int main(void)
-{
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("worker_memory", NULL, NULL);
-    CU_add_test(s, "plan", test_plan);
-    CU_add_test(s, "sum", test_sum);
-    CU_add_test(s, "blocks", test_blocks);
-    CU_add_test(s, "one block", test_one_block);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
-}
+static const struct suite_test tests[] = {
+    {"plan", test_plan},
+    {"sum", test_sum},
+    {"blocks", test_blocks},
+    {"one block", test_one_block},
+};
+SUITE("worker_memory", tests)

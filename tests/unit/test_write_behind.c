@@ -1,6 +1,5 @@
 /* Copying blocks to the disk tier: everything that memory holds gets there, in
  * whatever order, through a full queue, eviction and failure. */
-#include <CUnit/Basic.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 #include "disk_rig.h"
 #include "tests/unit/disk_check.h"
 #include "tests/unit/kv_store_check.h"
+#include "tests/unit/suite.h"
 #include "workers/disk/write_behind.h"
 
 #define STORE_BLOCKS 24u
@@ -278,20 +278,17 @@ static void test_random(void)
     walk(&b, 13);
 }
 
+static const struct suite_test tests[] = {
+    {"bound", test_max},
+    {"chain", test_chain},
+    {"front lost", test_front_lost},
+    {"failure", test_failure},
+    {"behind, and evicted", test_behind_evicted},
+    {"random", test_random},
+};
+
 int main(void)
 {
     log_init("test", LOG_ERROR); /* damage is what these tests make */
-    CU_initialize_registry();
-    CU_pSuite s = CU_add_suite("write_behind", NULL, NULL);
-    CU_add_test(s, "bound", test_max);
-    CU_add_test(s, "chain", test_chain);
-    CU_add_test(s, "front lost", test_front_lost);
-    CU_add_test(s, "failure", test_failure);
-    CU_add_test(s, "behind, and evicted", test_behind_evicted);
-    CU_add_test(s, "random", test_random);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed > 0;
+    return SUITE_RUN("write_behind", tests);
 }
