@@ -31,14 +31,40 @@ static inline int suite_run(const char *name, const struct suite_test *tests,
 }
 
 /* Runs an array of struct suite_test. */
-#define SUITE_RUN(name, tests)                                                 \
+#define SUITE_RUN(name, tests) \
     suite_run(name, tests, sizeof(tests) / sizeof((tests)[0]))
 
 /* Defines main() of a program that needs nothing else before its suite. */
-#define SUITE(name, tests)                                                     \
-    int main(void)                                                             \
-    {                                                                          \
-        return SUITE_RUN(name, tests);                                         \
+#define SUITE(name, tests)             \
+    int main(void)                     \
+    {                                  \
+        return SUITE_RUN(name, tests); \
     }
+
+/* Defines a test whose body has a fixture, `type *held`: `begin` prepares it
+ * before the body, `end` cleans it up behind it. */
+#define SUITE_TEST(test, type, held, begin, end) \
+    static void test##_body(type *(held));       \
+    static void test(void)                       \
+    {                                            \
+        type fixture, *held = &fixture;          \
+                                                 \
+        begin;                                   \
+        test##_body(held);                       \
+        end;                                     \
+    }                                            \
+    static void test##_body(type *held)
+
+/* Likewise with a fixture that `make` returns. */
+#define SUITE_TEST_OF(test, type, held, make, end) \
+    static void test##_body(type *(held));         \
+    static void test(void)                         \
+    {                                              \
+        type *held = make;                         \
+                                                   \
+        test##_body(held);                         \
+        end;                                       \
+    }                                              \
+    static void test##_body(type *held)
 
 #endif

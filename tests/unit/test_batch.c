@@ -236,539 +236,481 @@ static int drain(struct rig *rig)
         CU_ASSERT_STRING_EQUAL(form(rig, out_), text); \
     } while (0)
 
+#define RIG_PREFILLS_TEST(test, ...)                                       \
+    SUITE_TEST(test, struct rig, rig, rig_init_prefills(rig, __VA_ARGS__), \
+               rig_fini(rig))
+
 /* One of a third of what is left begins in front of the rest, which keeps its
  * blocks and goes on. */
-static void test_interrupted(void)
+RIG_PREFILLS_TEST(test_interrupted, 64, 8, 1)
 {
-    struct rig rig;
     struct request *one, *two;
 
-    rig_init_prefills(&rig, 64, 8, 1);
-    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_first_yield"), 0);
-    one = enqueue_costing(&rig, 1, 200, 1, 9000);
-    STEP_IS(&rig, "1:0+64 ");
-    two = enqueue_costing(&rig, 2, 70, 1, 3001);
-    complete(&rig, 0);
-    STEP_IS(&rig, "1:64+64 ");
+    CU_ASSERT_EQUAL(batch_set_order(rig->batch, "shortest_first_yield"), 0);
+    one = enqueue_costing(rig, 1, 200, 1, 9000);
+    STEP_IS(rig, "1:0+64 ");
+    two = enqueue_costing(rig, 2, 70, 1, 3001);
+    complete(rig, 0);
+    STEP_IS(rig, "1:64+64 ");
     two->turn.cost_us = 3000;
-    complete(&rig, 0);
-    STEP_IS(&rig, "2:0+64 ");
+    complete(rig, 0);
+    STEP_IS(rig, "2:0+64 ");
     CU_ASSERT_EQUAL(one->turn.stands_since_us, 1000);
-    complete(&rig, 0);
-    STEP_IS(&rig, "2:64+6! ");
-    expect(&rig, "s1 s2 ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "1:128+64 ");
+    complete(rig, 0);
+    STEP_IS(rig, "2:64+6! ");
+    expect(rig, "s1 s2 ");
+    complete(rig, 0);
+    STEP_IS(rig, "1:128+64 ");
     CU_ASSERT_EQUAL(one->turn.stands_since_us, 0);
-    complete(&rig, 0);
-    STEP_IS(&rig, "1:192+8! ");
-    complete(&rig, 0);
-    expect(&rig, "p2 p1 ");
-    rig_fini(&rig);
+    complete(rig, 0);
+    STEP_IS(rig, "1:192+8! ");
+    complete(rig, 0);
+    expect(rig, "p2 p1 ");
 }
 
-static void test_chunks_and_decodes(void)
+#define RIG_TEST(test, ...) \
+    SUITE_TEST(test, struct rig, rig, rig_init(rig, __VA_ARGS__), rig_fini(rig))
+
+RIG_TEST(test_chunks_and_decodes, 100, 10)
 {
-    struct rig rig;
     struct kv_store_stats stats;
 
-    rig_init(&rig, 100, 10);
-    enqueue(&rig, 1, 100, 3);
-    enqueue(&rig, 2, 10, 1);
-    STEP_IS(&rig, "1:0+64 ");
-    expect(&rig, "s1 ");
-    complete(&rig, 0);
+    enqueue(rig, 1, 100, 3);
+    enqueue(rig, 2, 10, 1);
+    STEP_IS(rig, "1:0+64 ");
+    expect(rig, "s1 ");
+    complete(rig, 0);
     /* The second starts in the room that the first leaves. */
-    STEP_IS(&rig, "1:64+36! 2:0+10! ");
-    complete(&rig, 0);
-    expect(&rig, "s2 p1 p2 ");
+    STEP_IS(rig, "1:64+36! 2:0+10! ");
+    complete(rig, 0);
+    expect(rig, "s2 p1 p2 ");
     /* Decodes come first, and a prefill gets the rest of the budget. */
-    enqueue(&rig, 3, 200, 1);
-    STEP_IS(&rig, "1:100+1!d 3:0+63 ");
-    complete(&rig, 0);
-    expect(&rig, "s3 t1 ");
+    enqueue(rig, 3, 200, 1);
+    STEP_IS(rig, "1:100+1!d 3:0+63 ");
+    complete(rig, 0);
+    expect(rig, "s3 t1 ");
     /* Whole blocks are shared at once: 6 of the first, 3 of the third. */
-    kv_store_stats(rig.store, &stats);
+    kv_store_stats(rig->store, &stats);
     CU_ASSERT_EQUAL(stats.held_blocks, 9);
-    STEP_IS(&rig, "1:101+1!d 3:63+63 ");
-    complete(&rig, 0);
-    expect(&rig, "t1 d1 ");
-    drain(&rig);
-    rig_fini(&rig);
+    STEP_IS(rig, "1:101+1!d 3:63+63 ");
+    complete(rig, 0);
+    expect(rig, "t1 d1 ");
+    drain(rig);
 }
 
 /* One at a time: the second does not wait with the first for both, and finds
  * the prefix that the first has computed. */
-static void test_one_prefill_at_a_time(void)
+RIG_PREFILLS_TEST(test_one_prefill_at_a_time, 100, 10, 1)
 {
-    struct rig rig;
-
-    rig_init_prefills(&rig, 100, 10, 1);
-    enqueue(&rig, 1, 33, 1);
-    enqueue(&rig, 1, 40, 1);
-    STEP_IS(&rig, "1:0+33! ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "2:32+8! ");
-    complete(&rig, 0);
-    rig_fini(&rig);
+    enqueue(rig, 1, 33, 1);
+    enqueue(rig, 1, 40, 1);
+    STEP_IS(rig, "1:0+33! ");
+    complete(rig, 0);
+    STEP_IS(rig, "2:32+8! ");
+    complete(rig, 0);
 }
 
-static void test_reuse(void)
+RIG_TEST(test_reuse, 100, 10)
 {
-    struct rig rig;
     struct request *r;
 
-    rig_init(&rig, 100, 10);
-    enqueue(&rig, 1, 40, 1);
-    drain(&rig);
+    enqueue(rig, 1, 40, 1);
+    drain(rig);
     /* Two full blocks of the 40 tokens are there. */
-    r = enqueue(&rig, 1, 41, 1);
-    STEP_IS(&rig, "2:32+9! ");
+    r = enqueue(rig, 1, 41, 1);
+    STEP_IS(rig, "2:32+9! ");
     CU_ASSERT_EQUAL(r->cached_tokens, 32);
-    complete(&rig, 0);
+    complete(rig, 0);
     /* At least the last token is computed, with its block. */
-    enqueue(&rig, 1, 32, 1);
-    STEP_IS(&rig, "3:16+16! ");
-    complete(&rig, 0);
-    enqueue(&rig, 2, 41, 1);
-    STEP_IS(&rig, "4:0+41! ");
-    complete(&rig, 0);
-    rig_fini(&rig);
+    enqueue(rig, 1, 32, 1);
+    STEP_IS(rig, "3:16+16! ");
+    complete(rig, 0);
+    enqueue(rig, 2, 41, 1);
+    STEP_IS(rig, "4:0+41! ");
+    complete(rig, 0);
 }
 
-static void test_batch_is_bounded(void)
+RIG_TEST(test_batch_is_bounded, 100, 10)
 {
-    struct rig rig;
-
-    rig_init(&rig, 100, 10);
     for (uint32_t i = 0; i < 4; i++)
-        enqueue(&rig, i, 2, 3);
-    STEP_IS(&rig, "1:0+2! 2:0+2! 3:0+2! 4:0+2! ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "1:2+1!d 2:2+1!d 3:2+1!d ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "1:3+1!d 2:3+1!d 3:3+1!d ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "4:2+1!d ");
-    complete(&rig, 0);
-    drain(&rig);
-    rig_fini(&rig);
+        enqueue(rig, i, 2, 3);
+    STEP_IS(rig, "1:0+2! 2:0+2! 3:0+2! 4:0+2! ");
+    complete(rig, 0);
+    STEP_IS(rig, "1:2+1!d 2:2+1!d 3:2+1!d ");
+    complete(rig, 0);
+    STEP_IS(rig, "1:3+1!d 2:3+1!d 3:3+1!d ");
+    complete(rig, 0);
+    STEP_IS(rig, "4:2+1!d ");
+    complete(rig, 0);
+    drain(rig);
 }
 
-static void test_queue_is_bounded(void)
+RIG_TEST(test_queue_is_bounded, 100, 2)
 {
-    struct rig rig;
     struct request *a, *b, *c;
 
-    rig_init(&rig, 100, 2);
-    a = enqueue(&rig, 1, 5, 1);
-    b = enqueue(&rig, 2, 5, 1);
-    c = make(&rig, 3, 5, 1);
-    CU_ASSERT_EQUAL(batch_enqueue(rig.batch, c), -EBUSY);
-    CU_ASSERT(batch_remove(rig.batch, b));
-    free_request(&rig, b);
-    CU_ASSERT_EQUAL(batch_enqueue(rig.batch, c), 0);
-    CU_ASSERT(batch_remove(rig.batch, a));
-    free_request(&rig, a);
-    STEP_IS(&rig, "3:0+5! ");
-    complete(&rig, 0);
-    rig_fini(&rig);
+    a = enqueue(rig, 1, 5, 1);
+    b = enqueue(rig, 2, 5, 1);
+    c = make(rig, 3, 5, 1);
+    CU_ASSERT_EQUAL(batch_enqueue(rig->batch, c), -EBUSY);
+    CU_ASSERT(batch_remove(rig->batch, b));
+    free_request(rig, b);
+    CU_ASSERT_EQUAL(batch_enqueue(rig->batch, c), 0);
+    CU_ASSERT(batch_remove(rig->batch, a));
+    free_request(rig, a);
+    STEP_IS(rig, "3:0+5! ");
+    complete(rig, 0);
 }
 
 /* Stands for a load, which only the loader looks into. */
 static struct load *const some_load = (struct load *)(void *)&ops;
 
 /* A request that must wait for its load does not block those behind it. */
-static void test_loading_waits(void)
+RIG_TEST(test_loading_waits, 100, 10)
 {
-    struct rig rig;
     struct request *a;
 
-    rig_init(&rig, 100, 10);
-    a = enqueue(&rig, 1, 5, 1);
+    a = enqueue(rig, 1, 5, 1);
     a->load.job = some_load;
     a->load.held_back = true;
-    enqueue(&rig, 2, 5, 1);
-    STEP_IS(&rig, "2:0+5! ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "");
+    enqueue(rig, 2, 5, 1);
+    STEP_IS(rig, "2:0+5! ");
+    complete(rig, 0);
+    STEP_IS(rig, "");
     a->load.job = NULL;
     a->load.held_back = false;
-    STEP_IS(&rig, "1:0+5! ");
-    complete(&rig, 0);
-    rig_fini(&rig);
+    STEP_IS(rig, "1:0+5! ");
+    complete(rig, 0);
 }
 
 /* What is left of a step goes to those that are loading, as far as they want
  * it; they take no place from the others, even if only one may be under way. */
-static void test_loading_comes_last(void)
+RIG_PREFILLS_TEST(test_loading_comes_last, 100, 10, 1)
 {
-    struct rig rig;
     struct request *a;
 
-    rig_init_prefills(&rig, 100, 10, 1);
-    rig.chunk = 32;
-    a = enqueue(&rig, 1, 200, 1);
+    rig->chunk = 32;
+    a = enqueue(rig, 1, 200, 1);
     a->load.job = some_load;
-    STEP_IS(&rig, "1:0+32 ");
-    expect(&rig, "s1 c1 ");
-    complete(&rig, 0);
-    enqueue(&rig, 2, 100, 1);
-    enqueue(&rig, 3, 20, 1);
-    STEP_IS(&rig, "2:0+64 ");
-    complete(&rig, 0);
+    STEP_IS(rig, "1:0+32 ");
+    expect(rig, "s1 c1 ");
+    complete(rig, 0);
+    enqueue(rig, 2, 100, 1);
+    enqueue(rig, 3, 20, 1);
+    STEP_IS(rig, "2:0+64 ");
+    complete(rig, 0);
     /* One at a time without a load: 3 waits for 2. */
-    STEP_IS(&rig, "2:64+36! 1:32+28 ");
-    complete(&rig, 0);
-    rig.chunk = 0;
-    STEP_IS(&rig, "3:0+20! ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "");
+    STEP_IS(rig, "2:64+36! 1:32+28 ");
+    complete(rig, 0);
+    rig->chunk = 0;
+    STEP_IS(rig, "3:0+20! ");
+    complete(rig, 0);
+    STEP_IS(rig, "");
     /* When the load is over it is the oldest. */
     a->load.job = NULL;
-    enqueue(&rig, 4, 20, 1);
-    STEP_IS(&rig, "1:60+64 ");
-    complete(&rig, 0);
-    drain(&rig);
-    rig_fini(&rig);
+    enqueue(rig, 4, 20, 1);
+    STEP_IS(rig, "1:60+64 ");
+    complete(rig, 0);
+    drain(rig);
 }
 
 /* Under fifo it keeps its turn, and its place. */
-static void test_loading_by_age(void)
+RIG_PREFILLS_TEST(test_loading_by_age, 100, 10, 2)
 {
-    struct rig rig;
     struct request *a;
 
-    rig_init_prefills(&rig, 100, 10, 2);
-    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "fifo"), 0);
-    rig.chunk = 32;
-    a = enqueue(&rig, 1, 200, 1);
+    CU_ASSERT_EQUAL(batch_set_order(rig->batch, "fifo"), 0);
+    rig->chunk = 32;
+    a = enqueue(rig, 1, 200, 1);
     a->load.job = some_load;
-    enqueue(&rig, 2, 100, 1);
-    enqueue(&rig, 3, 20, 1);
-    STEP_IS(&rig, "1:0+32 2:0+32 ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "1:32+32 2:32+32 ");
-    complete(&rig, 0);
+    enqueue(rig, 2, 100, 1);
+    enqueue(rig, 3, 20, 1);
+    STEP_IS(rig, "1:0+32 2:0+32 ");
+    complete(rig, 0);
+    STEP_IS(rig, "1:32+32 2:32+32 ");
+    complete(rig, 0);
     a->load.job = NULL;
-    drain(&rig);
-    rig_fini(&rig);
+    drain(rig);
 }
 
 /* The position jumps over blocks that were loaded, and no chunk reaches into
  * one; they are shared once all in front of them are there. */
-static void test_jump(void)
+RIG_TEST(test_jump, 100, 10)
 {
-    struct rig rig;
     struct request *a;
     struct kv_store_stats stats;
 
-    rig_init(&rig, 100, 10);
-    rig.chunk = 64;
-    a = enqueue(&rig, 1, 105, 1);
-    CU_ASSERT_EQUAL_FATAL(batch_take_ahead(rig.batch, a), 0);
+    rig->chunk = 64;
+    a = enqueue(rig, 1, 105, 1);
+    CU_ASSERT_EQUAL_FATAL(batch_take_ahead(rig->batch, a), 0);
     a->load.job = some_load;
     a->load.origin[2] = BLOCK_FETCHED;
     a->load.origin[3] = BLOCK_FROM_DISK;
     a->load.origin[5] = BLOCK_FROM_DISK;
-    STEP_IS(&rig, "1:0+32 ");
-    CU_ASSERT_EQUAL(rig.segments[0].cached_tokens, 0);
-    complete(&rig, 0);
+    STEP_IS(rig, "1:0+32 ");
+    CU_ASSERT_EQUAL(rig->segments[0].cached_tokens, 0);
+    complete(rig, 0);
     CU_ASSERT_EQUAL(a->position, 64);
-    kv_store_stats(rig.store, &stats);
+    kv_store_stats(rig->store, &stats);
     CU_ASSERT_EQUAL(stats.held_blocks, 4);
-    STEP_IS(&rig, "1:64+16 ");
-    CU_ASSERT_EQUAL(rig.segments[0].cached_tokens, 64);
-    complete(&rig, 0);
+    STEP_IS(rig, "1:64+16 ");
+    CU_ASSERT_EQUAL(rig->segments[0].cached_tokens, 64);
+    complete(rig, 0);
     CU_ASSERT_EQUAL(a->load.n_fetched, 1);
     CU_ASSERT_EQUAL(a->load.n_disk, 2);
     a->load.job = NULL;
-    STEP_IS(&rig, "1:96+9! ");
-    CU_ASSERT_EQUAL(rig.segments[0].cached_tokens, 96);
-    complete(&rig, 0);
-    rig_fini(&rig);
+    STEP_IS(rig, "1:96+9! ");
+    CU_ASSERT_EQUAL(rig->segments[0].cached_tokens, 96);
+    complete(rig, 0);
 }
 
 /* What a waiting prefill would reuse is not the first to be evicted. */
-static void test_touch(void)
+RIG_TEST(test_touch, 12, 10)
 {
-    struct rig rig;
     struct request *r;
 
-    rig_init(&rig, 12, 10);
-    enqueue(&rig, 1, 64, 1);
-    drain(&rig);
-    enqueue(&rig, 2, 64, 1);
-    drain(&rig);
+    enqueue(rig, 1, 64, 1);
+    drain(rig);
+    enqueue(rig, 2, 64, 1);
+    drain(rig);
     /* Room for four more, and the next one needs six. */
-    enqueue(&rig, 3, 90, 1);
-    r = enqueue(&rig, 1, 70, 1);
-    STEP_IS(&rig, "3:0+64 ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "3:64+26! 4:64+6! ");
+    enqueue(rig, 3, 90, 1);
+    r = enqueue(rig, 1, 70, 1);
+    STEP_IS(rig, "3:0+64 ");
+    complete(rig, 0);
+    STEP_IS(rig, "3:64+26! 4:64+6! ");
     CU_ASSERT_EQUAL(r->cached_tokens, 64);
-    complete(&rig, 0);
-    rig_fini(&rig);
+    complete(rig, 0);
 }
 
 /* How long the rest takes is told by the tokens that were computed, not by
  * those that a load brought; while it loads, by the prediction alone. */
-static void test_left_behind_a_load(void)
+RIG_PREFILLS_TEST(test_left_behind_a_load, 64, 8, 1)
 {
-    struct rig rig;
     struct request *r;
 
-    rig_init_prefills(&rig, 64, 8, 1);
-    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_first_yield"), 0);
-    r = enqueue_costing(&rig, 1, 200, 1, 1000);
-    STEP_IS(&rig, "1:0+64 ");
-    complete(&rig, 0);
+    CU_ASSERT_EQUAL(batch_set_order(rig->batch, "shortest_first_yield"), 0);
+    r = enqueue_costing(rig, 1, 200, 1, 1000);
+    STEP_IS(rig, "1:0+64 ");
+    complete(rig, 0);
     r->turn.started_us = 0;
     r->position = r->cached_tokens = 128; /* as where both have met */
     CU_ASSERT_EQUAL(batch_active(r, 640).begun.left_us, 720);
     r->position = r->cached_tokens = 64;
-    STEP_IS(&rig, "1:64+64 ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "1:128+64 ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "1:192+8! ");
-    complete(&rig, 0);
-    rig_fini(&rig);
+    STEP_IS(rig, "1:64+64 ");
+    complete(rig, 0);
+    STEP_IS(rig, "1:128+64 ");
+    complete(rig, 0);
+    STEP_IS(rig, "1:192+8! ");
+    complete(rig, 0);
 }
 
 /* The next turn of a conversation waits behind the turn before it, whose blocks
  * it counts on, and others pass both. */
-static void test_follows(void)
+RIG_PREFILLS_TEST(test_follows, 64, 8, 1)
 {
-    struct rig rig;
-
-    rig_init_prefills(&rig, 64, 8, 1);
-    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_first"), 0);
-    enqueue_costing(&rig, 1, 48, 1, 9000);
-    enqueue_costing(&rig, 1, 60, 1, 100);
-    enqueue_costing(&rig, 2, 20, 1, 500);
-    STEP_IS(&rig, "3:0+20! ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "1:0+48! ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "2:48+12! ");
-    complete(&rig, 0);
-    expect(&rig, "s3 p3 s1 p1 s2 p2 ");
-    rig_fini(&rig);
+    CU_ASSERT_EQUAL(batch_set_order(rig->batch, "shortest_first"), 0);
+    enqueue_costing(rig, 1, 48, 1, 9000);
+    enqueue_costing(rig, 1, 60, 1, 100);
+    enqueue_costing(rig, 2, 20, 1, 500);
+    STEP_IS(rig, "3:0+20! ");
+    complete(rig, 0);
+    STEP_IS(rig, "1:0+48! ");
+    complete(rig, 0);
+    STEP_IS(rig, "2:48+12! ");
+    complete(rig, 0);
+    expect(rig, "s3 p3 s1 p1 s2 p2 ");
 }
 
 /* A short one that shares little does not wait for a long one; and when that
  * one is cancelled, the youngest follows the next. */
-static void test_follows_another(void)
+RIG_PREFILLS_TEST(test_follows_another, 64, 8, 1)
 {
-    struct rig rig;
     struct request *one, *two, *three;
 
-    rig_init_prefills(&rig, 64, 8, 1);
-    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_first"), 0);
-    one = enqueue_costing(&rig, 1, 60, 1, 9000);
-    two = enqueue_costing(&rig, 1, 30, 1, 100);
-    STEP_IS(&rig, "2:0+30! ");
-    complete(&rig, 0);
-    two = enqueue_costing(&rig, 1, 50, 1, 9000);
-    three = enqueue_costing(&rig, 1, 51, 1, 50);
-    STEP_IS(&rig, "1:16+44! ");
+    CU_ASSERT_EQUAL(batch_set_order(rig->batch, "shortest_first"), 0);
+    one = enqueue_costing(rig, 1, 60, 1, 9000);
+    two = enqueue_costing(rig, 1, 30, 1, 100);
+    STEP_IS(rig, "2:0+30! ");
+    complete(rig, 0);
+    two = enqueue_costing(rig, 1, 50, 1, 9000);
+    three = enqueue_costing(rig, 1, 51, 1, 50);
+    STEP_IS(rig, "1:16+44! ");
     CU_ASSERT_PTR_EQUAL(three->turn.follows, two);
-    complete(&rig, 0);
-    STEP_IS(&rig, "4:48+3! ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "3:48+2! ");
-    complete(&rig, 0);
+    complete(rig, 0);
+    STEP_IS(rig, "4:48+3! ");
+    complete(rig, 0);
+    STEP_IS(rig, "3:48+2! ");
+    complete(rig, 0);
 
-    one = enqueue_costing(&rig, 9, 60, 1, 9000);
-    two = enqueue_costing(&rig, 9, 50, 1, 9000);
-    three = enqueue_costing(&rig, 9, 51, 1, 50);
-    CU_ASSERT_TRUE(batch_follows(rig.batch, three));
+    one = enqueue_costing(rig, 9, 60, 1, 9000);
+    two = enqueue_costing(rig, 9, 50, 1, 9000);
+    three = enqueue_costing(rig, 9, 51, 1, 50);
+    CU_ASSERT_TRUE(batch_follows(rig->batch, three));
     CU_ASSERT_PTR_EQUAL(three->turn.follows, one);
-    CU_ASSERT_EQUAL(batch_remove(rig.batch, one), true);
+    CU_ASSERT_EQUAL(batch_remove(rig->batch, one), true);
     request_free(one);
-    STEP_IS(&rig, "6:0+50! ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "7:48+3! ");
-    complete(&rig, 0);
-    rig_fini(&rig);
+    STEP_IS(rig, "6:0+50! ");
+    complete(rig, 0);
+    STEP_IS(rig, "7:48+3! ");
+    complete(rig, 0);
 }
 
 /* A short one waits for the blocks that the load of another one brings, which
  * are no part of what that one costs. */
-static void test_follows_load(void)
+RIG_PREFILLS_TEST(test_follows_load, 100, 10, 4)
 {
-    struct rig rig;
     struct request *one, *two;
 
-    rig_init_prefills(&rig, 100, 10, 4);
-    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_first"), 0);
-    one = enqueue_costing(&rig, 1, 60, 1, 9000);
+    CU_ASSERT_EQUAL(batch_set_order(rig->batch, "shortest_first"), 0);
+    one = enqueue_costing(rig, 1, 60, 1, 9000);
     one->load.job = some_load;
     one->load.held_back = true;
-    two = enqueue_costing(&rig, 1, 34, 1, 50);
-    STEP_IS(&rig, "");
+    two = enqueue_costing(rig, 1, 34, 1, 50);
+    STEP_IS(rig, "");
     one->load.job = NULL;
     one->load.held_back = false;
-    CU_ASSERT_TRUE(batch_follows(rig.batch, two));
-    STEP_IS(&rig, "1:0+60! ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "2:32+2! ");
-    complete(&rig, 0);
-    rig_fini(&rig);
+    CU_ASSERT_TRUE(batch_follows(rig->batch, two));
+    STEP_IS(rig, "1:0+60! ");
+    complete(rig, 0);
+    STEP_IS(rig, "2:32+2! ");
+    complete(rig, 0);
 }
 
 /* Where prefills share steps, one that counts on blocks which another one is
  * yet to compute, beside its load, does not begin beside it and compute them
  * too; one that shares nothing does. */
-static void test_follows_begun(void)
+RIG_PREFILLS_TEST(test_follows_begun, 100, 10, 4)
 {
-    struct rig rig;
     struct request *a;
 
-    rig_init_prefills(&rig, 100, 10, 4);
-    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_first"), 0);
-    rig.chunk = 16;
-    a = enqueue(&rig, 1, 70, 1);
+    CU_ASSERT_EQUAL(batch_set_order(rig->batch, "shortest_first"), 0);
+    rig->chunk = 16;
+    a = enqueue(rig, 1, 70, 1);
     a->load.job = some_load;
-    STEP_IS(&rig, "1:0+16 ");
-    complete(&rig, 0);
-    enqueue(&rig, 1, 75, 1);
-    enqueue(&rig, 2, 20, 1);
-    STEP_IS(&rig, "1:16+16 3:0+20! ");
-    complete(&rig, 0);
+    STEP_IS(rig, "1:0+16 ");
+    complete(rig, 0);
+    enqueue(rig, 1, 75, 1);
+    enqueue(rig, 2, 20, 1);
+    STEP_IS(rig, "1:16+16 3:0+20! ");
+    complete(rig, 0);
     a->load.job = NULL;
-    STEP_IS(&rig, "1:32+38! ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "2:64+11! ");
-    complete(&rig, 0);
-    rig_fini(&rig);
+    STEP_IS(rig, "1:32+38! ");
+    complete(rig, 0);
+    STEP_IS(rig, "2:64+11! ");
+    complete(rig, 0);
 }
 
 /* One whose blocks were taken ahead goes on where the one in front of it, whose
  * blocks it counts on, cannot get its own. */
-static void test_follows_without_room(void)
+RIG_PREFILLS_TEST(test_follows_without_room, 6, 8, 1)
 {
-    struct rig rig;
     struct request *two;
 
-    rig_init_prefills(&rig, 6, 8, 1);
-    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_first"), 0);
-    enqueue_costing(&rig, 1, 48, 1, 9000);
-    two = enqueue_costing(&rig, 1, 60, 1, 100);
-    CU_ASSERT_EQUAL(request_take(two, rig.store, BT), 0);
-    STEP_IS(&rig, "2:0+60! ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "1:32+16! ");
-    complete(&rig, 0);
-    rig_fini(&rig);
+    CU_ASSERT_EQUAL(batch_set_order(rig->batch, "shortest_first"), 0);
+    enqueue_costing(rig, 1, 48, 1, 9000);
+    two = enqueue_costing(rig, 1, 60, 1, 100);
+    CU_ASSERT_EQUAL(request_take(two, rig->store, BT), 0);
+    STEP_IS(rig, "2:0+60! ");
+    complete(rig, 0);
+    STEP_IS(rig, "1:32+16! ");
+    complete(rig, 0);
 }
 
 /* What a waiting one counts on outlives what is used after it came. */
-static void test_kept(void)
+RIG_PREFILLS_TEST(test_kept, 24, 8, 1)
 {
-    struct rig rig;
     struct request *late;
     char step[16];
 
-    rig_init_prefills(&rig, 24, 8, 1);
-    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_first"), 0);
-    enqueue(&rig, 1, 64, 1);
-    drain(&rig);
-    late = enqueue_costing(&rig, 1, 80, 1, 1000000);
+    CU_ASSERT_EQUAL(batch_set_order(rig->batch, "shortest_first"), 0);
+    enqueue(rig, 1, 64, 1);
+    drain(rig);
+    late = enqueue_costing(rig, 1, 80, 1, 1000000);
     for (uint32_t i = 3; i < 20; i++) {
-        enqueue_costing(&rig, i, 60, 1, 900);
+        enqueue_costing(rig, i, 60, 1, 900);
         snprintf(step, sizeof(step), "%u:0+60! ", i);
-        STEP_IS(&rig, step);
-        complete(&rig, 0);
+        STEP_IS(rig, step);
+        complete(rig, 0);
     }
-    STEP_IS(&rig, "2:64+16! ");
+    STEP_IS(rig, "2:64+16! ");
     CU_ASSERT_EQUAL(late->cached_tokens, 64);
-    complete(&rig, 0);
-    rig_fini(&rig);
+    complete(rig, 0);
 }
 
 /* Without an SLO one is due within twice what all before it and itself take;
  * what a conductor may say of that does not count beyond all measure. */
-static void test_implied(void)
+RIG_PREFILLS_TEST(test_implied, 64, 8, 1)
 {
     const int64_t most_us = INT64_MAX / 2 - 1;
-    struct rig rig;
     struct request *one, *two, *three, *four;
 
-    rig_init_prefills(&rig, 64, 8, 1);
-    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_first"), 0);
-    one = enqueue_costing(&rig, 1, 16, 1, 9000);
-    two = enqueue_costing(&rig, 2, 20, 1, 0);
+    CU_ASSERT_EQUAL(batch_set_order(rig->batch, "shortest_first"), 0);
+    one = enqueue_costing(rig, 1, 16, 1, 9000);
+    two = enqueue_costing(rig, 2, 20, 1, 0);
     CU_ASSERT_EQUAL(one->turn.deadline_us - one->turn.arrival_us, 18000);
     CU_ASSERT_EQUAL(two->turn.deadline_us - two->turn.arrival_us, 18040);
-    three = enqueue_costing(&rig, 3, 16, 1, most_us);
-    four = enqueue_costing(&rig, 4, 16, 1, most_us);
+    three = enqueue_costing(rig, 3, 16, 1, most_us);
+    four = enqueue_costing(rig, 4, 16, 1, most_us);
     CU_ASSERT_EQUAL(three->turn.deadline_us - three->turn.arrival_us,
                     18040 + 2 * COST_MODEL_MAX_US);
     CU_ASSERT_EQUAL(four->turn.deadline_us - four->turn.arrival_us,
                     18040 + 4 * COST_MODEL_MAX_US);
-    STEP_IS(&rig, "2:0+20! ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "1:0+16! ");
-    complete(&rig, 0);
-    drain(&rig);
-    rig_fini(&rig);
+    STEP_IS(rig, "2:0+20! ");
+    complete(rig, 0);
+    STEP_IS(rig, "1:0+16! ");
+    complete(rig, 0);
+    drain(rig);
 }
 
 /* Blocks taken ahead are found again, with what others have shared since. */
-static void test_adopt(void)
+RIG_TEST(test_adopt, 100, 10)
 {
-    struct rig rig;
     struct request *a, *b;
 
-    rig_init(&rig, 100, 10);
-    b = enqueue(&rig, 1, 80, 1);
-    a = enqueue(&rig, 1, 100, 1);
-    CU_ASSERT_EQUAL_FATAL(batch_take_ahead(rig.batch, a), 0);
+    b = enqueue(rig, 1, 80, 1);
+    a = enqueue(rig, 1, 100, 1);
+    CU_ASSERT_EQUAL_FATAL(batch_take_ahead(rig->batch, a), 0);
     a->load.job = some_load;
     a->load.held_back = true;
     a->load.origin[3] = BLOCK_FETCHED;
     a->load.origin[5] = BLOCK_FETCHED;
     CU_ASSERT_EQUAL(a->load.n_local, 0);
-    STEP_IS(&rig, "1:0+64 ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "1:64+16! ");
+    STEP_IS(rig, "1:0+64 ");
+    complete(rig, 0);
+    STEP_IS(rig, "1:64+16! ");
     (void)b;
-    complete(&rig, 0);
+    complete(rig, 0);
     a->load.job = NULL;
     a->load.held_back = false;
-    STEP_IS(&rig, "2:96+4! ");
+    STEP_IS(rig, "2:96+4! ");
     CU_ASSERT_EQUAL(a->load.n_local, 5);
     CU_ASSERT_EQUAL(a->load.n_fetched, 1);
-    complete(&rig, 0);
-    rig_fini(&rig);
+    complete(rig, 0);
 }
 
 /* Layers on their way: the step begins behind them, and if they don't come it
  * did not happen for anybody. */
-static void test_gate(void)
+RIG_TEST(test_gate, 100, 10)
 {
-    struct rig rig;
     struct request *a;
 
-    rig_init(&rig, 100, 10);
-    enqueue(&rig, 2, 10, 3);
-    STEP_IS(&rig, "1:0+10! ");
-    complete(&rig, 0);
-    a = enqueue(&rig, 1, 105, 1);
-    CU_ASSERT_EQUAL_FATAL(batch_take_ahead(rig.batch, a), 0);
+    enqueue(rig, 2, 10, 3);
+    STEP_IS(rig, "1:0+10! ");
+    complete(rig, 0);
+    a = enqueue(rig, 1, 105, 1);
+    CU_ASSERT_EQUAL_FATAL(batch_take_ahead(rig->batch, a), 0);
     a->load.job = some_load;
     for (int round = 0; round < 2; round++) {
         a->step.gated = true;
         a->step.gate_token = 96;
-        rig.log[0] = '\0';
-        STEP_IS(&rig, "1:10+1!d 2:96+9! ");
+        rig->log[0] = '\0';
+        STEP_IS(rig, "1:10+1!d 2:96+9! ");
         CU_ASSERT_EQUAL(a->position, 0);
         CU_ASSERT_EQUAL(a->step.n_tokens, 105);
         if (round == 0) {
-            complete(&rig, -EIO);
-            expect(&rig, "s2 w2 ");
+            complete(rig, -EIO);
+            expect(rig, "s2 w2 ");
             CU_ASSERT_FALSE(a->step.gated);
             CU_ASSERT_EQUAL(a->position, 0);
         }
@@ -777,113 +719,98 @@ static void test_gate(void)
         a->load.origin[i] = BLOCK_FETCHED;
     a->load.job = NULL;
     CU_ASSERT_EQUAL(a->load.n_fetched, 0);
-    complete(&rig, 0);
-    expect(&rig, "t1 p2 ");
+    complete(rig, 0);
+    expect(rig, "t1 p2 ");
     /* An engine that fails by itself still fails its requests. */
-    STEP_IS(&rig, "1:11+1!d ");
-    complete(&rig, -EIO);
-    expect(&rig, "f1 ");
-    rig_fini(&rig);
+    STEP_IS(rig, "1:11+1!d ");
+    complete(rig, -EIO);
+    expect(rig, "f1 ");
 }
 
-static void test_room(void)
+RIG_TEST(test_room, 5, 10)
 {
-    struct rig rig;
-
-    rig_init(&rig, 5, 10);
-    enqueue(&rig, 1, 40, 9); /* 48 tokens of KV: 3 blocks */
-    enqueue(&rig, 2, 40, 1); /* 3 blocks */
-    STEP_IS(&rig, "1:0+40! ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "1:40+1!d ");
+    enqueue(rig, 1, 40, 9); /* 48 tokens of KV: 3 blocks */
+    enqueue(rig, 2, 40, 1); /* 3 blocks */
+    STEP_IS(rig, "1:0+40! ");
+    complete(rig, 0);
+    STEP_IS(rig, "1:40+1!d ");
     for (int i = 0; i < 7; i++) {
-        complete(&rig, 0);
-        CU_ASSERT_EQUAL(batch_form(rig.batch, 1000, &rig.segments), 1);
-        rig.n = 1;
+        complete(rig, 0);
+        CU_ASSERT_EQUAL(batch_form(rig->batch, 1000, &rig->segments), 1);
+        rig->n = 1;
     }
-    complete(&rig, 0);
-    rig.log[0] = '\0';
-    STEP_IS(&rig, "2:0+40! ");
-    expect(&rig, "s2 ");
-    complete(&rig, 0);
-    rig_fini(&rig);
+    complete(rig, 0);
+    rig->log[0] = '\0';
+    STEP_IS(rig, "2:0+40! ");
+    expect(rig, "s2 ");
+    complete(rig, 0);
 }
 
 /* Blocks ahead of a request's turn: only as many as leave older requests their
  * room; a request that has its blocks runs, even if an older one does not fit.
  */
-static void test_take_ahead(void)
+RIG_TEST(test_take_ahead, 7, 10)
 {
-    struct rig rig;
     struct request *a, *b, *c;
     uint32_t ids[3];
 
-    rig_init(&rig, 7, 10);
-    a = enqueue(&rig, 1, 40, 1); /* 3 blocks each */
-    b = enqueue(&rig, 2, 40, 1);
-    c = enqueue(&rig, 3, 40, 1);
-    CU_ASSERT_EQUAL(batch_take_ahead(rig.batch, c), -ENOSPC);
-    CU_ASSERT_EQUAL(batch_take_ahead(rig.batch, b), 0);
-    CU_ASSERT_EQUAL(batch_take_ahead(rig.batch, c), -ENOSPC);
+    a = enqueue(rig, 1, 40, 1); /* 3 blocks each */
+    b = enqueue(rig, 2, 40, 1);
+    c = enqueue(rig, 3, 40, 1);
+    CU_ASSERT_EQUAL(batch_take_ahead(rig->batch, c), -ENOSPC);
+    CU_ASSERT_EQUAL(batch_take_ahead(rig->batch, b), 0);
+    CU_ASSERT_EQUAL(batch_take_ahead(rig->batch, c), -ENOSPC);
     /* Another owner takes the room of the first. */
-    CU_ASSERT_EQUAL_FATAL(kv_store_alloc(rig.store, 3, ids), 0);
-    STEP_IS(&rig, "2:0+40! ");
-    complete(&rig, 0);
+    CU_ASSERT_EQUAL_FATAL(kv_store_alloc(rig->store, 3, ids), 0);
+    STEP_IS(rig, "2:0+40! ");
+    complete(rig, 0);
     for (int i = 0; i < 3; i++)
-        kv_store_release(rig.store, ids[i]);
-    STEP_IS(&rig, "1:0+40! 3:0+24 ");
-    complete(&rig, 0);
+        kv_store_release(rig->store, ids[i]);
+    STEP_IS(rig, "1:0+40! 3:0+24 ");
+    complete(rig, 0);
     (void)a;
-    drain(&rig);
-    rig_fini(&rig);
+    drain(rig);
 }
 
-static void test_removal_in_step(void)
+RIG_TEST(test_removal_in_step, 100, 10)
 {
-    struct rig rig;
     struct request *a, *b;
     struct kv_store_stats stats;
 
-    rig_init(&rig, 100, 10);
-    a = enqueue(&rig, 1, 20, 5);
-    b = enqueue(&rig, 2, 20, 1);
-    STEP_IS(&rig, "1:0+20! 2:0+20! ");
-    CU_ASSERT(!batch_remove(rig.batch, a));
-    CU_ASSERT(!batch_remove(rig.batch, a));
-    CU_ASSERT_PTR_NULL(batch_segment_owner(rig.batch, 0));
-    CU_ASSERT_PTR_EQUAL(batch_segment_owner(rig.batch, 1), b);
-    kv_store_stats(rig.store, &stats);
+    a = enqueue(rig, 1, 20, 5);
+    b = enqueue(rig, 2, 20, 1);
+    STEP_IS(rig, "1:0+20! 2:0+20! ");
+    CU_ASSERT(!batch_remove(rig->batch, a));
+    CU_ASSERT(!batch_remove(rig->batch, a));
+    CU_ASSERT_PTR_NULL(batch_segment_owner(rig->batch, 0));
+    CU_ASSERT_PTR_EQUAL(batch_segment_owner(rig->batch, 1), b);
+    kv_store_stats(rig->store, &stats);
     CU_ASSERT_EQUAL(stats.private_blocks, 4);
-    rig.log[0] = '\0';
-    complete(&rig, 0);
-    expect(&rig, "r1 p2 ");
-    STEP_IS(&rig, "");
+    rig->log[0] = '\0';
+    complete(rig, 0);
+    expect(rig, "r1 p2 ");
+    STEP_IS(rig, "");
     /* The same when the step is never completed. */
-    a = enqueue(&rig, 3, 20, 5);
-    STEP_IS(&rig, "3:0+20! ");
-    CU_ASSERT(!batch_remove(rig.batch, a));
-    rig.log[0] = '\0';
-    batch_abandon(rig.batch);
-    expect(&rig, "r3 ");
-    rig_fini(&rig);
+    a = enqueue(rig, 3, 20, 5);
+    STEP_IS(rig, "3:0+20! ");
+    CU_ASSERT(!batch_remove(rig->batch, a));
+    rig->log[0] = '\0';
+    batch_abandon(rig->batch);
+    expect(rig, "r3 ");
 }
 
-static void test_failed_step(void)
+RIG_TEST(test_failed_step, 100, 10)
 {
-    struct rig rig;
-
-    rig_init(&rig, 100, 10);
-    enqueue(&rig, 1, 20, 5);
-    enqueue(&rig, 2, 20, 5);
-    STEP_IS(&rig, "1:0+20! 2:0+20! ");
-    complete(&rig, 0);
-    enqueue(&rig, 3, 20, 5);
-    STEP_IS(&rig, "1:20+1!d 2:20+1!d 3:0+20! ");
-    rig.log[0] = '\0';
-    complete(&rig, -EINVAL);
-    expect(&rig, "f1 f2 f3 ");
-    STEP_IS(&rig, "");
-    rig_fini(&rig);
+    enqueue(rig, 1, 20, 5);
+    enqueue(rig, 2, 20, 5);
+    STEP_IS(rig, "1:0+20! 2:0+20! ");
+    complete(rig, 0);
+    enqueue(rig, 3, 20, 5);
+    STEP_IS(rig, "1:20+1!d 2:20+1!d 3:0+20! ");
+    rig->log[0] = '\0';
+    complete(rig, -EINVAL);
+    expect(rig, "f1 f2 f3 ");
+    STEP_IS(rig, "");
 }
 
 static void test_unknown_order(void)
@@ -944,26 +871,22 @@ static void test_states(void)
 
 /* What could use the blocks that one under way is about to compute does not
  * pass before these are there. */
-static void test_waits_for_blocks(void)
+RIG_PREFILLS_TEST(test_waits_for_blocks, 64, 8, 1)
 {
-    struct rig rig;
-
-    rig_init_prefills(&rig, 64, 8, 1);
-    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_first_yield"), 0);
-    enqueue_costing(&rig, 1, 200, 1, 9000);
-    STEP_IS(&rig, "1:0+64 ");
-    enqueue_costing(&rig, 1, 130, 1, 1000);
-    complete(&rig, 0);
-    STEP_IS(&rig, "1:64+64 ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "2:128+2! ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "1:128+64 ");
-    complete(&rig, 0);
-    STEP_IS(&rig, "1:192+8! ");
-    complete(&rig, 0);
-    expect(&rig, "s1 s2 p2 p1 ");
-    rig_fini(&rig);
+    CU_ASSERT_EQUAL(batch_set_order(rig->batch, "shortest_first_yield"), 0);
+    enqueue_costing(rig, 1, 200, 1, 9000);
+    STEP_IS(rig, "1:0+64 ");
+    enqueue_costing(rig, 1, 130, 1, 1000);
+    complete(rig, 0);
+    STEP_IS(rig, "1:64+64 ");
+    complete(rig, 0);
+    STEP_IS(rig, "2:128+2! ");
+    complete(rig, 0);
+    STEP_IS(rig, "1:128+64 ");
+    complete(rig, 0);
+    STEP_IS(rig, "1:192+8! ");
+    complete(rig, 0);
+    expect(rig, "s1 s2 p2 p1 ");
 }
 
 static const struct suite_test tests[] = {

@@ -84,133 +84,114 @@ static int64_t ask(const struct rig *r, int64_t tokens, int64_t us)
         &(struct beside_request){.work = even(tokens, us), .now_us = NOW_US});
 }
 
+#define RIG_TEST(test) SUITE_TEST(test, struct rig, r, rig_init(r), rig_fini(r))
+
 /* A decode of 101 tokens has 100 intervals, of which the longest 10 count. A
  * chunk has 99 tokens. */
-static void test_chunks(void)
+RIG_TEST(test_chunks)
 {
-    struct rig r;
-
-    rig_init(&r);
-    CU_ASSERT_EQUAL(ask(&r, 9900, 9000000), STEP_US);
-    accept(&r, 1, 50, 1000, 101);
-    prefill_done(&r, 1);
-    CU_ASSERT_EQUAL(ask(&r, 99, 90000), (90000 + 9 * STEP_US) / 10);
-    CU_ASSERT_EQUAL(ask(&r, 297, 270000), (270000 + 7 * STEP_US) / 10);
-    CU_ASSERT_EQUAL(ask(&r, 396, 360000), (360000 + 6 * STEP_US) / 10);
-    CU_ASSERT_EQUAL(ask(&r, 9900, 9000000), 90000);
+    CU_ASSERT_EQUAL(ask(r, 9900, 9000000), STEP_US);
+    accept(r, 1, 50, 1000, 101);
+    prefill_done(r, 1);
+    CU_ASSERT_EQUAL(ask(r, 99, 90000), (90000 + 9 * STEP_US) / 10);
+    CU_ASSERT_EQUAL(ask(r, 297, 270000), (270000 + 7 * STEP_US) / 10);
+    CU_ASSERT_EQUAL(ask(r, 396, 360000), (360000 + 6 * STEP_US) / 10);
+    CU_ASSERT_EQUAL(ask(r, 9900, 9000000), 90000);
     /* What has been beside it counts. */
-    accept(&r, 2, 196, 160000, 11);
-    prefill_done(&r, 2);
-    CU_ASSERT_EQUAL(ask(&r, 98, 80000), 80000); /* for 2 */
-    CU_ASSERT_EQUAL(pool_decode_done(r.pool, r.id, 2), 0);
-    CU_ASSERT_EQUAL(ask(&r, 101, 80000), (240000 + 7 * STEP_US) / 10);
-    rig_fini(&r);
+    accept(r, 2, 196, 160000, 11);
+    prefill_done(r, 2);
+    CU_ASSERT_EQUAL(ask(r, 98, 80000), 80000); /* for 2 */
+    CU_ASSERT_EQUAL(pool_decode_done(r->pool, r->id, 2), 0);
+    CU_ASSERT_EQUAL(ask(r, 101, 80000), (240000 + 7 * STEP_US) / 10);
 }
 
 /* No more of what is to come than the decode has tokens to come. */
-static void test_end(void)
+RIG_TEST(test_end)
 {
-    struct rig r;
-
-    rig_init(&r);
-    accept(&r, 1, 50, 1000, 101);
-    prefill_done(&r, 1);
-    CU_ASSERT_EQUAL(pool_decode_progress(r.pool, r.id, 1, 99), 0);
-    CU_ASSERT_EQUAL(ask(&r, 9900, 9000000), (180000 + 8 * STEP_US) / 10);
-    rig_fini(&r);
+    accept(r, 1, 50, 1000, 101);
+    prefill_done(r, 1);
+    CU_ASSERT_EQUAL(pool_decode_progress(r->pool, r->id, 1, 99), 0);
+    CU_ASSERT_EQUAL(ask(r, 9900, 9000000), (180000 + 8 * STEP_US) / 10);
 }
 
 /* Chunks of 20 and 60 ms in equal parts: lying evenly within sqrt(3) standard
  * deviations, from 5.4 to 74.6 ms, the longest 10 of 98 are 71.1 on average. */
-static void test_unlike(void)
+RIG_TEST(test_unlike)
 {
-    struct rig r;
-
-    rig_init(&r);
-    accept(&r, 1, 50, 1000, 101);
-    prefill_done(&r, 1);
-    accept(&r, 2, 49 * 99, 49 * 20000, 2);
-    prefill_done(&r, 2);
-    CU_ASSERT_EQUAL(pool_decode_done(r.pool, r.id, 2), 0);
-    CU_ASSERT_EQUAL(ask(&r, 49 * 99, 49 * 60000), 71106);
-    rig_fini(&r);
+    accept(r, 1, 50, 1000, 101);
+    prefill_done(r, 1);
+    accept(r, 2, 49 * 99, 49 * 20000, 2);
+    prefill_done(r, 2);
+    CU_ASSERT_EQUAL(pool_decode_done(r->pool, r->id, 2), 0);
+    CU_ASSERT_EQUAL(ask(r, 49 * 99, 49 * 60000), 71106);
 }
 
 /* 49 chunks of short prompts beside a decode whose step takes 10 ms more for
  * it: each chunk has that once, not once for each prompt. All are alike then,
  * however unlike the prompts are. */
-static void test_short(void)
+RIG_TEST(test_short)
 {
     const struct pool_instance *i;
     struct pool_work sum = {0};
-    struct rig r;
     int64_t us;
 
-    rig_init(&r);
-    r.cost.prefill[1] = 300;
-    r.cost.decode[1] = 5000;
-    i = pool_get(r.pool, r.id);
-    accept(&r, 1, 50, 1000, 101);
-    prefill_done(&r, 1);
+    r->cost.prefill[1] = 300;
+    r->cost.decode[1] = 5000;
+    i = pool_get(r->pool, r->id);
+    accept(r, 1, 50, 1000, 101);
+    prefill_done(r, 1);
     for (int k = 0; k < 9 * 49; k++)
         sum = pool_work_add(
-            sum, beside_work_of(&r.cost, STEP_TOKENS, i, k % 2 ? 1 : 21, 0));
-    us = beside_tbt_us(&r.cost, STEP_TOKENS, i,
+            sum, beside_work_of(&r->cost, STEP_TOKENS, i, k % 2 ? 1 : 21, 0));
+    us = beside_tbt_us(&r->cost, STEP_TOKENS, i,
                        &(struct beside_request){.work = sum, .now_us = NOW_US});
     CU_ASSERT_EQUAL(us, 99 * 300 + 2 * 5000);
-    rig_fini(&r);
 }
 
 /* The end of a long prompt takes longer than its begin: chunks of 1, 3 .. 199
  * ms, lying evenly, of which the longest 10 of 100 are 190 on average. */
-static void test_long(void)
+RIG_TEST(test_long)
 {
     const struct pool_instance *i;
     struct pool_work work;
-    struct rig r;
     int64_t us;
 
-    rig_init(&r);
-    r.cost.prefill[2] = 0.1;
-    r.cost.decode[0] = 100;
-    i = pool_get(r.pool, r.id);
-    accept(&r, 1, 50, 1000, 101);
-    prefill_done(&r, 1);
-    work = beside_work_of(&r.cost, STEP_TOKENS, i, 100 * 99, 0);
+    r->cost.prefill[2] = 0.1;
+    r->cost.decode[0] = 100;
+    i = pool_get(r->pool, r->id);
+    accept(r, 1, 50, 1000, 101);
+    prefill_done(r, 1);
+    work = beside_work_of(&r->cost, STEP_TOKENS, i, 100 * 99, 0);
     CU_ASSERT_EQUAL(work.us, 9801000);
     us =
-        beside_tbt_us(&r.cost, STEP_TOKENS, i,
+        beside_tbt_us(&r->cost, STEP_TOKENS, i,
                       &(struct beside_request){.work = work, .now_us = NOW_US});
     CU_ASSERT(us > 186000 && us < 187000); /* of 99 tokens: 98 % of it */
-    work = beside_work_of(&r.cost, STEP_TOKENS, i, 0, 0);
+    work = beside_work_of(&r->cost, STEP_TOKENS, i, 0, 0);
     CU_ASSERT_EQUAL(work.tokens, 0);
-    rig_fini(&r);
 }
 
 /* Where prefills are off by a fifth, what they add to a step counts 1.2 times.
  */
-static void test_uncertain(void)
+RIG_TEST(test_uncertain)
 {
     struct pool_instance uncertain;
-    struct rig r;
 
-    rig_init(&r);
-    accept(&r, 1, 50, 1000, 101);
-    prefill_done(&r, 1);
-    uncertain = *pool_get(r.pool, r.id);
+    accept(r, 1, 50, 1000, 101);
+    prefill_done(r, 1);
+    uncertain = *pool_get(r->pool, r->id);
     uncertain.correction.square = 0.04;
     uncertain.correction.known = 1.0;
     for (int64_t n = 0; n <= 99 * 20; n += 99 * 5) {
         struct beside_request ask_it = {.work = even(n, 500 * n),
                                         .now_us = NOW_US};
-        int64_t more_us = ask(&r, n, 500 * n) - STEP_US;
+        int64_t more_us = ask(r, n, 500 * n) - STEP_US;
 
         CU_ASSERT_EQUAL(
-            beside_tbt_us(&r.cost, STEP_TOKENS, &uncertain, &ask_it),
+            beside_tbt_us(&r->cost, STEP_TOKENS, &uncertain, &ask_it),
             STEP_US + (int64_t)((double)more_us * 1.2));
     }
-    CU_ASSERT_EQUAL(ask(&r, 0, 0), STEP_US);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(ask(r, 0, 0), STEP_US);
 }
 
 /* A step of 100 tokens takes 10 ms, and 30 ms of prompts wait. One that stands
@@ -256,23 +237,20 @@ static void test_shared(void)
 }
 
 /* As if it had never been. */
-static void test_cancelled(void)
+RIG_TEST(test_cancelled)
 {
-    struct rig r;
     int64_t us;
 
-    rig_init(&r);
-    accept(&r, 1, 50, 1000, 101);
-    prefill_done(&r, 1);
-    us = ask(&r, 198, 100000);
-    accept(&r, 2, 990, 900000, 101);
-    accept(&r, 3, 40, 10000, 101);
-    CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, r.id, 2, NOW_US), 0);
-    CU_ASSERT_EQUAL(pool_decode_done(r.pool, r.id, 2), 0);
-    CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, r.id, 3, NOW_US), 0);
-    CU_ASSERT_EQUAL(pool_decode_done(r.pool, r.id, 3), 0);
-    CU_ASSERT_EQUAL(ask(&r, 198, 100000), us);
-    rig_fini(&r);
+    accept(r, 1, 50, 1000, 101);
+    prefill_done(r, 1);
+    us = ask(r, 198, 100000);
+    accept(r, 2, 990, 900000, 101);
+    accept(r, 3, 40, 10000, 101);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(r->pool, r->id, 2, NOW_US), 0);
+    CU_ASSERT_EQUAL(pool_decode_done(r->pool, r->id, 2), 0);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(r->pool, r->id, 3, NOW_US), 0);
+    CU_ASSERT_EQUAL(pool_decode_done(r->pool, r->id, 3), 0);
+    CU_ASSERT_EQUAL(ask(r, 198, 100000), us);
 }
 
 /* --- against a slow version -------------------------------------------- */

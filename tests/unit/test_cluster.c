@@ -296,26 +296,26 @@ static void give(struct rig *r, uint64_t request, const uint64_t *keys,
 
 /* --- registry ----------------------------------------------------------- */
 
+#define RIG_TEST(test) \
+    SUITE_TEST(test, struct rig, r, *r = rig_new(), rig_free(r))
+
 /* Another one may have it once Redis says that it is over, and Redis renewed it
  * no later than its answer was sent. */
-static void test_lead_runs_from_the_question(void)
+RIG_TEST(test_lead_runs_from_the_question)
 {
-    struct rig r = rig_new();
-
-    turn_up(r.redis);
+    turn_up(r->redis);
     now_us += LEASE_US - 1;
-    answer_lease(r.cluster->id, "5", "7");
-    CU_ASSERT_TRUE(cluster_leads(r.cluster));
-    CU_ASSERT_EQUAL(cluster_lead_token(r.cluster), 7);
+    answer_lease(r->cluster->id, "5", "7");
+    CU_ASSERT_TRUE(cluster_leads(r->cluster));
+    CU_ASSERT_EQUAL(cluster_lead_token(r->cluster), 7);
     now_us += 1;
-    registry_tick(r.cluster, now_us);
-    CU_ASSERT_FALSE(cluster_leads(r.cluster));
+    registry_tick(r->cluster, now_us);
+    CU_ASSERT_FALSE(cluster_leads(r->cluster));
     /* An answer that a stopped process reads late leads nobody. */
-    registry_renew(r.cluster);
+    registry_renew(r->cluster);
     now_us += LEASE_US;
-    answer_lease(r.cluster->id, "5", "7");
-    CU_ASSERT_FALSE(cluster_leads(r.cluster));
-    rig_free(&r);
+    answer_lease(r->cluster->id, "5", "7");
+    CU_ASSERT_FALSE(cluster_leads(r->cluster));
 }
 
 /* The words of the renewal under way behind its keys: id, text, lease, the
@@ -330,41 +330,35 @@ static const char *renewal_word(const struct rig *r, int i)
 
 /* Redis is told what tokens were heard, as the one that gave them may be gone.
  */
-static void test_tells_its_tokens(void)
+RIG_TEST(test_tells_its_tokens)
 {
-    struct rig r = rig_new();
-
-    turn_up(r.redis);
-    CU_ASSERT_STRING_EQUAL(renewal_word(&r, 3), "0");
-    CU_ASSERT_STRING_EQUAL(renewal_word(&r, 4), "0");
-    answer_lease(r.cluster->id, "5", "");
-    registry_renew(r.cluster);
-    CU_ASSERT_STRING_EQUAL(renewal_word(&r, 3), "5");
-    CU_ASSERT_STRING_EQUAL(renewal_word(&r, 4), LEAD);
-    answer_lease(r.cluster->id, "5", "12");
-    CU_ASSERT_EQUAL(cluster_lead_token(r.cluster), 12);
-    registry_renew(r.cluster);
-    answer_lease(r.cluster->id, "5", "");
-    registry_renew(r.cluster);
-    CU_ASSERT_STRING_EQUAL(renewal_word(&r, 4), "12");
-    rig_free(&r);
+    turn_up(r->redis);
+    CU_ASSERT_STRING_EQUAL(renewal_word(r, 3), "0");
+    CU_ASSERT_STRING_EQUAL(renewal_word(r, 4), "0");
+    answer_lease(r->cluster->id, "5", "");
+    registry_renew(r->cluster);
+    CU_ASSERT_STRING_EQUAL(renewal_word(r, 3), "5");
+    CU_ASSERT_STRING_EQUAL(renewal_word(r, 4), LEAD);
+    answer_lease(r->cluster->id, "5", "12");
+    CU_ASSERT_EQUAL(cluster_lead_token(r->cluster), 12);
+    registry_renew(r->cluster);
+    answer_lease(r->cluster->id, "5", "");
+    registry_renew(r->cluster);
+    CU_ASSERT_STRING_EQUAL(renewal_word(r, 4), "12");
 }
 
 /* A leader that gets another token tells it on, and is one leader. */
-static void test_lead_with_another_token(void)
+RIG_TEST(test_lead_with_another_token)
 {
-    struct rig r = rig_new();
-
-    turn_up(r.redis);
+    turn_up(r->redis);
     n_led = 0;
     for (int i = 0; i < 2; i++) {
-        answer_lease(r.cluster->id, "5", i == 0 ? "7" : "12");
-        registry_renew(r.cluster);
+        answer_lease(r->cluster->id, "5", i == 0 ? "7" : "12");
+        registry_renew(r->cluster);
     }
-    CU_ASSERT_EQUAL(cluster_lead_token(r.cluster), 12);
+    CU_ASSERT_EQUAL(cluster_lead_token(r->cluster), 12);
     CU_ASSERT_EQUAL(n_led, 2);
-    CU_ASSERT_EQUAL(cluster_counts(r.cluster).led, 1);
-    rig_free(&r);
+    CU_ASSERT_EQUAL(cluster_counts(r->cluster).led, 1);
 }
 
 /* --- telling ------------------------------------------------------------ */
@@ -471,342 +465,299 @@ static struct foreign_news hear_all(struct rig *r, uint64_t owner,
 
 /* What another one has here stays as long as its lease, which Redis tells, and
  * no longer, however often that is asked. */
-static void test_bookings_leave_with_the_lease(void)
+RIG_TEST(test_bookings_leave_with_the_lease)
 {
-    struct rig r = rig_new();
-
-    begin(&r);
-    (void)hear_all(&r, OTHER_ID, 6);
+    begin(r);
+    (void)hear_all(r, OTHER_ID, 6);
     for (int left_ms = 2000; left_ms > 0; left_ms -= 1000) {
         now_us += 1000000;
-        registry_tick(r.cluster, now_us);
-        CU_ASSERT_EQUAL(cluster_counts(r.cluster).foreign.owners, 1);
-        while (r.redis->n > 0)
-            answer(r.redis, &nothing);
-        registry_renew(r.cluster);
-        answer_leases(r.cluster->id, "5", "", left_ms);
-        CU_ASSERT_EQUAL(cluster_counts(r.cluster).members, 2);
+        registry_tick(r->cluster, now_us);
+        CU_ASSERT_EQUAL(cluster_counts(r->cluster).foreign.owners, 1);
+        while (r->redis->n > 0)
+            answer(r->redis, &nothing);
+        registry_renew(r->cluster);
+        answer_leases(r->cluster->id, "5", "", left_ms);
+        CU_ASSERT_EQUAL(cluster_counts(r->cluster).members, 2);
     }
     now_us += 1000000;
-    registry_tick(r.cluster, now_us);
-    CU_ASSERT_EQUAL(cluster_counts(r.cluster).foreign.owners, 0);
-    rig_free(&r);
+    registry_tick(r->cluster, now_us);
+    CU_ASSERT_EQUAL(cluster_counts(r->cluster).foreign.owners, 0);
 }
 
 /* More conductors than have a place: that is counted. */
-static void test_no_place(void)
+RIG_TEST(test_no_place)
 {
-    struct rig r = rig_new();
-
-    begin(&r);
+    begin(r);
     for (uint64_t id = 1; id <= FOREIGN_OWNERS_MAX + 1; id++)
-        (void)hear_all(&r, id, 6);
-    CU_ASSERT_EQUAL(cluster_counts(r.cluster).foreign.owners,
+        (void)hear_all(r, id, 6);
+    CU_ASSERT_EQUAL(cluster_counts(r->cluster).foreign.owners,
                     FOREIGN_OWNERS_MAX);
-    CU_ASSERT_EQUAL(cluster_counts(r.cluster).foreign.unbooked, 1);
-    rig_free(&r);
+    CU_ASSERT_EQUAL(cluster_counts(r->cluster).foreign.unbooked, 1);
 }
 
 /* A lease that is refused is seen, until one is given. */
-static void test_no_lease(void)
+RIG_TEST(test_no_lease)
 {
-    struct rig r = rig_new();
-
-    begin(&r);
-    turn_up(r.reader);
-    CU_ASSERT_TRUE(cluster_counts(r.cluster).up);
-    while (r.redis->n > 0)
-        answer(r.redis, &nothing);
-    registry_renew(r.cluster);
-    answer(r.redis, &refusal);
-    CU_ASSERT_FALSE(cluster_counts(r.cluster).up);
-    registry_renew(r.cluster);
-    answer_lease(r.cluster->id, "5", "");
-    CU_ASSERT_TRUE(cluster_counts(r.cluster).up);
-    rig_free(&r);
+    begin(r);
+    turn_up(r->reader);
+    CU_ASSERT_TRUE(cluster_counts(r->cluster).up);
+    while (r->redis->n > 0)
+        answer(r->redis, &nothing);
+    registry_renew(r->cluster);
+    answer(r->redis, &refusal);
+    CU_ASSERT_FALSE(cluster_counts(r->cluster).up);
+    registry_renew(r->cluster);
+    answer_lease(r->cluster->id, "5", "");
+    CU_ASSERT_TRUE(cluster_counts(r->cluster).up);
 }
 
 /* Who is asked for all within the time in which it is told once at most goes on
  * telling what happens. */
-static void test_asked_again(void)
+RIG_TEST(test_asked_again)
 {
-    struct rig r = rig_new();
-
-    begin(&r);
-    answer(r.redis, &nothing);
-    answer(r.redis, &nothing);
-    r.joined->asked = true;
-    tell_due(r.joined, now_us);
-    CU_ASSERT_EQUAL(r.redis->n, 0);
+    begin(r);
+    answer(r->redis, &nothing);
+    answer(r->redis, &nothing);
+    r->joined->asked = true;
+    tell_due(r->joined, now_us);
+    CU_ASSERT_EQUAL(r->redis->n, 0);
     now_us += 1000;
-    give(&r, 1, NULL, 0);
-    cluster_decided(r.joined, &(struct cluster_request){
-                                  1, r.prefill, POOL_NO_INSTANCE, NULL});
-    CU_ASSERT_EQUAL_FATAL(r.redis->n, 1);
-    CU_ASSERT_EQUAL(kind_of(&r.redis->flight[0]), CLUSTER_PREFILL);
+    give(r, 1, NULL, 0);
+    cluster_decided(r->joined, &(struct cluster_request){
+                                   1, r->prefill, POOL_NO_INSTANCE, NULL});
+    CU_ASSERT_EQUAL_FATAL(r->redis->n, 1);
+    CU_ASSERT_EQUAL(kind_of(&r->redis->flight[0]), CLUSTER_PREFILL);
     now_us += 200000;
-    tell_due(r.joined, now_us);
-    CU_ASSERT_EQUAL_FATAL(r.redis->n, 2);
-    CU_ASSERT_EQUAL(kind_of(&r.redis->flight[1]), CLUSTER_RESET);
-    CU_ASSERT_FALSE(r.joined->asked);
-    rig_free(&r);
+    tell_due(r->joined, now_us);
+    CU_ASSERT_EQUAL_FATAL(r->redis->n, 2);
+    CU_ASSERT_EQUAL(kind_of(&r->redis->flight[1]), CLUSTER_RESET);
+    CU_ASSERT_FALSE(r->joined->asked);
 }
 
 /* The question for all is asked again. */
-static void test_refused_question(void)
+RIG_TEST(test_refused_question)
 {
-    struct rig r = rig_new();
-
-    begin(&r);
-    answer(r.redis, &nothing);
-    answer(r.redis, &refusal);
+    begin(r);
+    answer(r->redis, &nothing);
+    answer(r->redis, &refusal);
     now_us += 1000000;
-    tell_due(r.joined, now_us);
-    CU_ASSERT_EQUAL_FATAL(r.redis->n, 2);
-    CU_ASSERT_EQUAL(kind_of(&r.redis->flight[0]), CLUSTER_RESET);
-    CU_ASSERT_EQUAL(kind_of(&r.redis->flight[1]), CLUSTER_ASK);
-    rig_free(&r);
+    tell_due(r->joined, now_us);
+    CU_ASSERT_EQUAL_FATAL(r->redis->n, 2);
+    CU_ASSERT_EQUAL(kind_of(&r->redis->flight[0]), CLUSTER_RESET);
+    CU_ASSERT_EQUAL(kind_of(&r->redis->flight[1]), CLUSTER_ASK);
 }
 
 /* A batch that waits goes before that of all, and leaves no gap. */
-static void test_numbers_without_a_gap(void)
+RIG_TEST(test_numbers_without_a_gap)
 {
-    struct rig r = rig_new();
-
-    begin(&r);
-    (void)hear_all(&r, OTHER_ID, 6);
-    uint64_t last = head_of(&r.redis->flight[1]).number;
-    answer(r.redis, &nothing);
-    answer(r.redis, &nothing);
-    cluster_ended(r.joined, 1); /* waits to be sent */
-    r.joined->all_due = true;
+    begin(r);
+    (void)hear_all(r, OTHER_ID, 6);
+    uint64_t last = head_of(&r->redis->flight[1]).number;
+    answer(r->redis, &nothing);
+    answer(r->redis, &nothing);
+    cluster_ended(r->joined, 1); /* waits to be sent */
+    r->joined->all_due = true;
     now_us += 1000000;
-    tell_due(r.joined, now_us);
-    CU_ASSERT_EQUAL_FATAL(r.redis->n, 2);
-    CU_ASSERT_EQUAL(kind_of(&r.redis->flight[0]), CLUSTER_ENDED);
-    CU_ASSERT_EQUAL(head_of(&r.redis->flight[0]).number, last + 1);
-    CU_ASSERT_EQUAL(kind_of(&r.redis->flight[1]), CLUSTER_RESET);
-    CU_ASSERT_EQUAL(head_of(&r.redis->flight[1]).number, last + 2);
-    rig_free(&r);
+    tell_due(r->joined, now_us);
+    CU_ASSERT_EQUAL_FATAL(r->redis->n, 2);
+    CU_ASSERT_EQUAL(kind_of(&r->redis->flight[0]), CLUSTER_ENDED);
+    CU_ASSERT_EQUAL(head_of(&r->redis->flight[0]).number, last + 1);
+    CU_ASSERT_EQUAL(kind_of(&r->redis->flight[1]), CLUSTER_RESET);
+    CU_ASSERT_EQUAL(head_of(&r->redis->flight[1]).number, last + 2);
 }
 
 /* More keys of prompts than fit on their way to Redis at once. */
-static void test_all_of_many(void)
+RIG_TEST(test_all_of_many)
 {
-    struct rig r = rig_new();
     uint64_t keys[CLUSTER_KEYS_MAX];
 
-    join(&r);
-    for (r.n_requests = 0; r.n_requests < 560; r.n_requests++) {
+    join(r);
+    for (r->n_requests = 0; r->n_requests < 560; r->n_requests++) {
         for (size_t i = 0; i < CLUSTER_KEYS_MAX; i++)
-            keys[i] = 1 + i + r.n_requests * CLUSTER_KEYS_MAX;
-        give(&r, r.n_requests + 1, keys, CLUSTER_KEYS_MAX);
+            keys[i] = 1 + i + r->n_requests * CLUSTER_KEYS_MAX;
+        give(r, r->n_requests + 1, keys, CLUSTER_KEYS_MAX);
     }
-    turn_up(r.redis);
-    answer_lease(r.cluster->id, "5", "");
-    CU_ASSERT_EQUAL(r.cluster->counts.untold, 0);
-    CU_ASSERT_FALSE(r.joined->all_due);
-    CU_ASSERT_TRUE(r.redis->n > 8);
-    rig_free(&r);
+    turn_up(r->redis);
+    answer_lease(r->cluster->id, "5", "");
+    CU_ASSERT_EQUAL(r->cluster->counts.untold, 0);
+    CU_ASSERT_FALSE(r->joined->all_due);
+    CU_ASSERT_TRUE(r->redis->n > 8);
 }
 
 /* A decision is told at once; what happens within a millisecond behind it is
  * one more batch. */
-static void test_decisions_at_once(void)
+RIG_TEST(test_decisions_at_once)
 {
-    struct rig r = rig_new();
-
-    begin(&r);
-    answer(r.redis, &nothing);
-    answer(r.redis, &nothing);
-    give(&r, 1, NULL, 0);
-    give(&r, 2, NULL, 0);
+    begin(r);
+    answer(r->redis, &nothing);
+    answer(r->redis, &nothing);
+    give(r, 1, NULL, 0);
+    give(r, 2, NULL, 0);
     now_us += 1000;
-    cluster_decided(r.joined, &(struct cluster_request){
-                                  1, r.prefill, POOL_NO_INSTANCE, NULL});
-    CU_ASSERT_EQUAL(r.redis->n, 1);
+    cluster_decided(r->joined, &(struct cluster_request){
+                                   1, r->prefill, POOL_NO_INSTANCE, NULL});
+    CU_ASSERT_EQUAL(r->redis->n, 1);
     now_us += 999;
-    cluster_decided(r.joined, &(struct cluster_request){
-                                  2, r.prefill, POOL_NO_INSTANCE, NULL});
-    CU_ASSERT_EQUAL(r.redis->n, 1);
-    CU_ASSERT_TRUE(event_pending(r.cluster->flush, EV_TIMEOUT, NULL));
-    rig_free(&r);
+    cluster_decided(r->joined, &(struct cluster_request){
+                                   2, r->prefill, POOL_NO_INSTANCE, NULL});
+    CU_ASSERT_EQUAL(r->redis->n, 1);
+    CU_ASSERT_TRUE(event_pending(r->cluster->flush, EV_TIMEOUT, NULL));
 }
 
 /* Each renewal asks who has a lease and has not told all, until that came: a
  * question may be lost, and so may its answer. */
-static void test_asks_until_told(void)
+RIG_TEST(test_asks_until_told)
 {
-    struct rig r = rig_new();
-
-    begin(&r); /* asks, as nothing was ever heard of OTHER */
+    begin(r); /* asks, as nothing was ever heard of OTHER */
     for (int i = 0; i < 3; i++) {
-        renew(&r, "", 3000);
-        CU_ASSERT_EQUAL_FATAL(r.redis->n, 1);
-        CU_ASSERT_EQUAL(kind_of(&r.redis->flight[0]), CLUSTER_ASK);
-        CU_ASSERT_EQUAL(request_of(&r.redis->flight[0]), OTHER_ID);
+        renew(r, "", 3000);
+        CU_ASSERT_EQUAL_FATAL(r->redis->n, 1);
+        CU_ASSERT_EQUAL(kind_of(&r->redis->flight[0]), CLUSTER_ASK);
+        CU_ASSERT_EQUAL(request_of(&r->redis->flight[0]), OTHER_ID);
     }
-    (void)hear_all(&r, OTHER_ID, 6);
-    renew(&r, "", 3000);
-    CU_ASSERT_FALSE(asks(&r));
+    (void)hear_all(r, OTHER_ID, 6);
+    renew(r, "", 3000);
+    CU_ASSERT_FALSE(asks(r));
     /* A gap, and the question about it is lost. */
     CU_ASSERT_TRUE(
-        hear(&r, (struct cluster_head){OTHER_ID, 6, 2}, CLUSTER_ENDED, 1).gap);
-    CU_ASSERT_EQUAL(cluster_counts(r.cluster).foreign.missing, 1);
+        hear(r, (struct cluster_head){OTHER_ID, 6, 2}, CLUSTER_ENDED, 1).gap);
+    CU_ASSERT_EQUAL(cluster_counts(r->cluster).foreign.missing, 1);
     for (int i = 0; i < 3; i++) {
-        renew(&r, "", 3000);
-        CU_ASSERT_TRUE(asks(&r));
+        renew(r, "", 3000);
+        CU_ASSERT_TRUE(asks(r));
     }
-    (void)hear(&r, (struct cluster_head){OTHER_ID, 6, 3}, CLUSTER_RESET, 0);
-    CU_ASSERT_EQUAL(cluster_counts(r.cluster).foreign.missing, 0);
-    renew(&r, "", 3000);
-    CU_ASSERT_FALSE(asks(&r));
-    rig_free(&r);
+    (void)hear(r, (struct cluster_head){OTHER_ID, 6, 3}, CLUSTER_RESET, 0);
+    CU_ASSERT_EQUAL(cluster_counts(r->cluster).foreign.missing, 0);
+    renew(r, "", 3000);
+    CU_ASSERT_FALSE(asks(r));
 }
 
 /* Its lease ended here, as it was not heard of, and not in Redis: it is asked,
  * though it says nothing. */
-static void test_asks_who_is_no_owner(void)
+RIG_TEST(test_asks_who_is_no_owner)
 {
-    struct rig r = rig_new();
-
-    begin(&r);
-    (void)hear_all(&r, OTHER_ID, 6);
+    begin(r);
+    (void)hear_all(r, OTHER_ID, 6);
     now_us += LEASE_US;
-    registry_tick(r.cluster, now_us);
-    CU_ASSERT_EQUAL(cluster_counts(r.cluster).foreign.owners, 0);
-    renew(&r, "", 1000);
-    CU_ASSERT_TRUE(asks(&r));
+    registry_tick(r->cluster, now_us);
+    CU_ASSERT_EQUAL(cluster_counts(r->cluster).foreign.owners, 0);
+    renew(r, "", 1000);
+    CU_ASSERT_TRUE(asks(r));
     /* Nobody asks who has no lease. */
-    renew(&r, "", 0);
-    CU_ASSERT_FALSE(asks(&r));
-    rig_free(&r);
+    renew(r, "", 0);
+    CU_ASSERT_FALSE(asks(r));
 }
 
 /* An instance came: what others told of it is asked for until it came. */
-static void test_asks_for_an_instance(void)
+RIG_TEST(test_asks_for_an_instance)
 {
-    struct rig r = rig_new();
-
-    begin(&r);
-    (void)hear_all(&r, OTHER_ID, 6);
-    renew(&r, "", 3000);
-    answer_all(&r);
-    cluster_joined(r.joined);
-    CU_ASSERT_TRUE(asks(&r));
-    renew(&r, "", 3000);
-    CU_ASSERT_TRUE(asks(&r));
-    (void)hear(&r, (struct cluster_head){OTHER_ID, 6, 1}, CLUSTER_RESET, 0);
-    renew(&r, "", 3000);
-    CU_ASSERT_FALSE(asks(&r));
-    rig_free(&r);
+    begin(r);
+    (void)hear_all(r, OTHER_ID, 6);
+    renew(r, "", 3000);
+    answer_all(r);
+    cluster_joined(r->joined);
+    CU_ASSERT_TRUE(asks(r));
+    renew(r, "", 3000);
+    CU_ASSERT_TRUE(asks(r));
+    (void)hear(r, (struct cluster_head){OTHER_ID, 6, 1}, CLUSTER_RESET, 0);
+    renew(r, "", 3000);
+    CU_ASSERT_FALSE(asks(r));
 }
 
 /* Only who is asked answers. */
-static void test_who_is_asked(void)
+RIG_TEST(test_who_is_asked)
 {
-    struct rig r = rig_new();
     const struct {
         uint64_t whom;
         bool answers;
-    } asked[] = {{0, true}, {r.cluster->self.id, true}, {77, false}};
+    } asked[] = {{0, true}, {r->cluster->self.id, true}, {77, false}};
 
-    begin(&r);
+    begin(r);
     for (uint64_t i = 0; i < 3; i++)
-        CU_ASSERT_EQUAL(hear(&r, (struct cluster_head){OTHER_ID, 6, i},
+        CU_ASSERT_EQUAL(hear(r, (struct cluster_head){OTHER_ID, 6, i},
                              CLUSTER_ASK, asked[i].whom)
                             .asks,
                         asked[i].answers);
-    rig_free(&r);
 }
 
 /* Who has nothing to tell tells that, once in each renewal: whoever missed the
  * last batch sees the gap. */
-static void test_beat(void)
+RIG_TEST(test_beat)
 {
-    struct rig r = rig_new();
-
-    begin(&r);
-    (void)hear_all(&r, OTHER_ID, 6);
-    uint64_t last = head_of(&r.redis->flight[1]).number;
+    begin(r);
+    (void)hear_all(r, OTHER_ID, 6);
+    uint64_t last = head_of(&r->redis->flight[1]).number;
     for (int i = 0; i < 2; i++) {
-        renew(&r, "", 3000);
-        CU_ASSERT_EQUAL_FATAL(r.redis->n, 1);
-        CU_ASSERT_EQUAL(head_of(&r.redis->flight[0]).number, ++last);
-        CU_ASSERT_EQUAL(kind_of(&r.redis->flight[0]), 0); /* no event */
+        renew(r, "", 3000);
+        CU_ASSERT_EQUAL_FATAL(r->redis->n, 1);
+        CU_ASSERT_EQUAL(head_of(&r->redis->flight[0]).number, ++last);
+        CU_ASSERT_EQUAL(kind_of(&r->redis->flight[0]), 0); /* no event */
     }
-    cluster_ended(r.joined, 1);
-    tell_flush(r.joined);
-    renew(&r, "", 3000);
-    CU_ASSERT_EQUAL(r.redis->n, 0);
-    rig_free(&r);
+    cluster_ended(r->joined, 1);
+    tell_flush(r->joined);
+    renew(r, "", 3000);
+    CU_ASSERT_EQUAL(r->redis->n, 0);
 }
 
 /* What came to be priced is told. */
-static void test_asked_is_told(void)
+RIG_TEST(test_asked_is_told)
 {
-    struct rig r = rig_new();
-
-    begin(&r);
-    answer_all(&r);
-    cluster_asked(r.joined, &(struct schedule_asked){.work = {.n_tokens = 48}});
-    tell_flush(r.joined);
-    CU_ASSERT_EQUAL_FATAL(r.redis->n, 1);
-    CU_ASSERT_EQUAL(kind_of(&r.redis->flight[0]), CLUSTER_ASKED);
-    rig_free(&r);
+    begin(r);
+    answer_all(r);
+    cluster_asked(r->joined,
+                  &(struct schedule_asked){.work = {.n_tokens = 48}});
+    tell_flush(r->joined);
+    CU_ASSERT_EQUAL_FATAL(r->redis->n, 1);
+    CU_ASSERT_EQUAL(kind_of(&r->redis->flight[0]), CLUSTER_ASKED);
 }
 
 /* --- hearing ------------------------------------------------------------ */
 
 /* Own batches that Redis took are not heard: the stream began anew, and ends
  * before the place up to which it was read. */
-static void test_place_beyond_the_end(void)
+RIG_TEST(test_place_beyond_the_end)
 {
-    struct rig r = rig_new();
     redisReply none = array(NULL, 0);
 
-    begin(&r);
-    turn_up(r.reader);
-    answer(r.reader, &none);
-    CU_ASSERT_STRING_EQUAL(r.joined->place, "0-0");
-    renew(&r, "", 3000);
-    tell_echo(r.joined, r.joined->number - 1, now_us);
-    renew(&r, "", 3000);
-    renew(&r, "", 3000);
-    CU_ASSERT_STRING_EQUAL(r.joined->place, "0-0");
-    renew(&r, "", 3000);
-    CU_ASSERT_STRING_EQUAL(r.joined->place, "");
-    rig_free(&r);
+    begin(r);
+    turn_up(r->reader);
+    answer(r->reader, &none);
+    CU_ASSERT_STRING_EQUAL(r->joined->place, "0-0");
+    renew(r, "", 3000);
+    tell_echo(r->joined, r->joined->number - 1, now_us);
+    renew(r, "", 3000);
+    renew(r, "", 3000);
+    CU_ASSERT_STRING_EQUAL(r->joined->place, "0-0");
+    renew(r, "", 3000);
+    CU_ASSERT_STRING_EQUAL(r->joined->place, "");
 }
 
 /* Another server's streams may end before the place in those of the last. */
-static void test_reads_anew(void)
+RIG_TEST(test_reads_anew)
 {
-    struct rig r = rig_new();
     redisReply id = text("900-0"), none = array(NULL, 0);
     redisReply *entry[] = {&id, &none};
     redisReply last = array(entry, 2);
     redisReply *entries[] = {&last};
     redisReply reply = array(entries, 1);
 
-    begin(&r);
-    turn_up(r.reader);
-    CU_ASSERT_STRING_EQUAL(first_of(r.reader)->words[0], "XREVRANGE");
-    answer(r.reader, &reply);
-    CU_ASSERT_STRING_EQUAL(first_of(r.reader)->words[0], "XREAD");
-    CU_ASSERT_STRING_EQUAL(first_of(r.reader)->words[7], "900-0");
-    turn_down(r.reader);
-    turn_up(r.reader);
-    CU_ASSERT_STRING_EQUAL(first_of(r.reader)->words[0], "XREVRANGE");
-    while (r.redis->n > 0)
-        answer(r.redis, &nothing);
+    begin(r);
+    turn_up(r->reader);
+    CU_ASSERT_STRING_EQUAL(first_of(r->reader)->words[0], "XREVRANGE");
+    answer(r->reader, &reply);
+    CU_ASSERT_STRING_EQUAL(first_of(r->reader)->words[0], "XREAD");
+    CU_ASSERT_STRING_EQUAL(first_of(r->reader)->words[7], "900-0");
+    turn_down(r->reader);
+    turn_up(r->reader);
+    CU_ASSERT_STRING_EQUAL(first_of(r->reader)->words[0], "XREVRANGE");
+    while (r->redis->n > 0)
+        answer(r->redis, &nothing);
     now_us += 1000000;
-    answer(r.reader, &none);
-    CU_ASSERT_STRING_EQUAL(first_of(r.reader)->words[7], "0-0");
-    CU_ASSERT_EQUAL_FATAL(r.redis->n, 2);
-    CU_ASSERT_EQUAL(kind_of(&r.redis->flight[0]), CLUSTER_RESET);
-    CU_ASSERT_EQUAL(kind_of(&r.redis->flight[1]), CLUSTER_ASK);
-    rig_free(&r);
+    answer(r->reader, &none);
+    CU_ASSERT_STRING_EQUAL(first_of(r->reader)->words[7], "0-0");
+    CU_ASSERT_EQUAL_FATAL(r->redis->n, 2);
+    CU_ASSERT_EQUAL(kind_of(&r->redis->flight[0]), CLUSTER_RESET);
+    CU_ASSERT_EQUAL(kind_of(&r->redis->flight[1]), CLUSTER_ASK);
 }
 
 /* Every stream is kept and read, however many models there are. */
@@ -840,9 +791,8 @@ static void test_many_pools(void)
 
 /* A pool that joins or leaves while the end of a stream is asked for does not
  * get the place in that stream. */
-static void test_place_of_another(void)
+RIG_TEST(test_place_of_another)
 {
-    struct rig r = rig_new();
     redisReply id = text("900-0"), none = array(NULL, 0);
     redisReply *entry[] = {&id, &none};
     redisReply last = array(entry, 2);
@@ -850,48 +800,43 @@ static void test_place_of_another(void)
     redisReply reply = array(entries, 1);
     struct cluster_pool *other;
 
-    begin(&r);
-    turn_up(r.reader);
-    other = cluster_join(r.cluster, "n", r.pool, &lengths, &pool_ops, &r);
-    answer(r.reader, &reply);
-    CU_ASSERT_STRING_EQUAL(r.joined->place, "900-0");
+    begin(r);
+    turn_up(r->reader);
+    other = cluster_join(r->cluster, "n", r->pool, &lengths, &pool_ops, r);
+    answer(r->reader, &reply);
+    CU_ASSERT_STRING_EQUAL(r->joined->place, "900-0");
     CU_ASSERT_STRING_EQUAL(other->place, "");
-    CU_ASSERT_STRING_EQUAL(first_of(r.reader)->words[1], other->key);
+    CU_ASSERT_STRING_EQUAL(first_of(r->reader)->words[1], other->key);
     cluster_leave(other);
-    other = cluster_join(r.cluster, "o", r.pool, &lengths, &pool_ops, &r);
-    answer(r.reader, &reply);
+    other = cluster_join(r->cluster, "o", r->pool, &lengths, &pool_ops, r);
+    answer(r->reader, &reply);
     CU_ASSERT_STRING_EQUAL(other->place, "");
-    answer(r.reader, &none);
+    answer(r->reader, &none);
     CU_ASSERT_STRING_EQUAL(other->place, "0-0");
     cluster_leave(other);
-    rig_free(&r);
 }
 
 /* Another one has a new lease: what it has is in its first batch, or must be
  * asked for. */
-static void test_new_lease_of_another(void)
+RIG_TEST(test_new_lease_of_another)
 {
-    struct rig r = rig_new();
-
-    begin(&r);
+    begin(r);
     for (uint64_t token = 6; token < 8; token++)
-        CU_ASSERT_FALSE(hear_all(&r, OTHER_ID, token).gap);
+        CU_ASSERT_FALSE(hear_all(r, OTHER_ID, token).gap);
     CU_ASSERT_TRUE(
-        hear(&r, (struct cluster_head){OTHER_ID, 8, 1}, CLUSTER_ENDED, 1).gap);
-    rig_free(&r);
+        hear(r, (struct cluster_head){OTHER_ID, 8, 1}, CLUSTER_ENDED, 1).gap);
 }
 
 /* How late others hear is known by hearing of it oneself. */
-static void test_echo(void)
+RIG_TEST(test_echo)
 {
-    struct rig r = rig_new();
     redisReply none = array(NULL, 0);
 
-    begin(&r);
-    turn_up(r.reader);
-    answer(r.reader, &none);
-    struct command *told = &r.redis->flight[0];
-    redisReply id = text("1-0"), e = text("e"), key = text(r.joined->key);
+    begin(r);
+    turn_up(r->reader);
+    answer(r->reader, &none);
+    struct command *told = &r->redis->flight[0];
+    redisReply id = text("1-0"), e = text("e"), key = text(r->joined->key);
     redisReply batch = text(told->words[7]);
     batch.len = told->lens[7];
     redisReply *fields[] = {&e, &batch};
@@ -905,12 +850,11 @@ static void test_echo(void)
     redisReply *streams[] = {&its};
     redisReply reply = array(streams, 1);
     now_us += 4500;
-    answer(r.reader, &reply);
-    CU_ASSERT_EQUAL(r.cluster->counts.echoes, 1);
-    CU_ASSERT_EQUAL(r.cluster->counts.echo_us, 4500);
-    answer(r.reader, &reply); /* once for each */
-    CU_ASSERT_EQUAL(r.cluster->counts.echoes, 1);
-    rig_free(&r);
+    answer(r->reader, &reply);
+    CU_ASSERT_EQUAL(r->cluster->counts.echoes, 1);
+    CU_ASSERT_EQUAL(r->cluster->counts.echo_us, 4500);
+    answer(r->reader, &reply); /* once for each */
+    CU_ASSERT_EQUAL(r->cluster->counts.echoes, 1);
 }
 
 static const struct suite_test tests[] = {

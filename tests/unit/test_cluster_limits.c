@@ -131,10 +131,13 @@ static struct limits *begin(struct event_base *base)
     return l;
 }
 
+#define EVENT_BASE_TEST(test)                                      \
+    SUITE_TEST_OF(test, struct event_base, base, event_base_new(), \
+                  event_base_free(base))
+
 /* A report has who took something since the last one, once; and nobody else. */
-static void test_told_once(void)
+EVENT_BASE_TEST(test_told_once)
 {
-    struct event_base *base = event_base_new();
     struct limits *l = begin(base);
 
     answer_report();
@@ -158,13 +161,11 @@ static void test_told_once(void)
     }
     CU_ASSERT_EQUAL(limits_counts(l).told, 4);
     limits_free(l);
-    event_base_free(base);
 }
 
 /* What is taken while a report is under way is in the next one. */
-static void test_taken_meanwhile(void)
+EVENT_BASE_TEST(test_taken_meanwhile)
 {
-    struct event_base *base = event_base_new();
     struct limits *l = begin(base);
 
     take(l, &clients[0]);
@@ -177,14 +178,13 @@ static void test_taken_meanwhile(void)
     turn(base);
     CU_ASSERT_EQUAL(redis.commands, 3);
     limits_free(l);
-    event_base_free(base);
 }
 
 /* A report that Redis did not take is made again, of all that was in it. */
-static void test_refused(void)
+EVENT_BASE_TEST(test_refused)
 {
-    struct event_base *base = event_base_new();
     struct limits *l = begin(base);
+
     redisReply sha = text("5ca1ab1e");
 
     answer_report();
@@ -199,7 +199,6 @@ static void test_refused(void)
     CU_ASSERT_STRING_EQUAL(redis.words[2], "2");
     answer_report();
     limits_free(l);
-    event_base_free(base);
 }
 
 static const struct suite_test tests[] = {

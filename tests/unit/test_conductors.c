@@ -160,45 +160,47 @@ static void is_empty(struct side *s)
     CU_ASSERT_EQUAL(prefill_of(s)->load.cost_us, 0);
 }
 
-static void test_told(void)
+#define SIDE_TEST(test) \
+    SUITE_TEST(test, struct side, me, *me = side_new(false), side_free(me))
+
+SIDE_TEST(test_told)
 {
     struct teller t = teller_new(1);
-    struct side me = side_new(false);
-    struct foreign *f = foreign_new(me.pool, me.names, &lengths, 99);
+    struct foreign *f = foreign_new(me->pool, me->names, &lengths, 99);
 
     put_request(&t, 7);
     CU_ASSERT_FALSE(tell(&t, f).gap);
-    CU_ASSERT_EQUAL(prefill_of(&me)->n_waiting, 1);
-    CU_ASSERT_EQUAL(prefill_of(&me)->load.cost_us, 500);
-    CU_ASSERT_EQUAL(prefill_of(&me)->queue[0].ready_at_us, NOW_US + 10);
-    CU_ASSERT_EQUAL(prefill_of(&me)->queue[0].deadline_us, NOW_US + 900);
-    CU_ASSERT_EQUAL(prefill_of(&me)->queue[0].loading_until_us, 0);
-    CU_ASSERT_EQUAL(prefill_of(&me)->ingress_free_us, NOW_US + 200);
-    CU_ASSERT_EQUAL(prefill_of(&me)->push_out_bytes, 4096);
-    CU_ASSERT_EQUAL(decode_of(&me)->n_decodes, 1);
-    CU_ASSERT_EQUAL(decode_of(&me)->decodes[0].comes_us, NOW_US + 100);
-    CU_ASSERT_EQUAL(decode_of(&me)->decodes[0].prefill, me.p);
-    CU_ASSERT_EQUAL(decode_of(&me)->decodes[0].push_due_us, NOW_US + 500);
-    CU_ASSERT_EQUAL(decode_of(&me)->decode_reserved_tokens,
+    CU_ASSERT_EQUAL(prefill_of(me)->n_waiting, 1);
+    CU_ASSERT_EQUAL(prefill_of(me)->load.cost_us, 500);
+    CU_ASSERT_EQUAL(prefill_of(me)->queue[0].ready_at_us, NOW_US + 10);
+    CU_ASSERT_EQUAL(prefill_of(me)->queue[0].deadline_us, NOW_US + 900);
+    CU_ASSERT_EQUAL(prefill_of(me)->queue[0].loading_until_us, 0);
+    CU_ASSERT_EQUAL(prefill_of(me)->ingress_free_us, NOW_US + 200);
+    CU_ASSERT_EQUAL(prefill_of(me)->push_out_bytes, 4096);
+    CU_ASSERT_EQUAL(decode_of(me)->n_decodes, 1);
+    CU_ASSERT_EQUAL(decode_of(me)->decodes[0].comes_us, NOW_US + 100);
+    CU_ASSERT_EQUAL(decode_of(me)->decodes[0].prefill, me->p);
+    CU_ASSERT_EQUAL(decode_of(me)->decodes[0].push_due_us, NOW_US + 500);
+    CU_ASSERT_EQUAL(decode_of(me)->decode_reserved_tokens,
                     decode_of(&t.side)->decode_reserved_tokens);
 
     put(&t, (struct cluster_event){.kind = CLUSTER_STARTED, .request = 7});
     CU_ASSERT_TRUE(tell(&t, f).freed);
-    CU_ASSERT_EQUAL(prefill_of(&me)->n_running, 1);
+    CU_ASSERT_EQUAL(prefill_of(me)->n_running, 1);
     put(&t, (struct cluster_event){
                 .kind = CLUSTER_PREFILLED, .request = 7, .value = 1000});
     CU_ASSERT_TRUE(tell(&t, f).freed);
-    CU_ASSERT_EQUAL(prefill_of(&me)->n_running, 0);
-    CU_ASSERT_TRUE(prefill_of(&me)->correction.ratio > 1.0);
+    CU_ASSERT_EQUAL(prefill_of(me)->n_running, 0);
+    CU_ASSERT_TRUE(prefill_of(me)->correction.ratio > 1.0);
     put(&t, (struct cluster_event){.kind = CLUSTER_DECODING, .request = 7});
     put(&t, (struct cluster_event){
                 .kind = CLUSTER_PRODUCED, .request = 7, .value = 32});
     (void)tell(&t, f);
-    CU_ASSERT_EQUAL(prefill_of(&me)->push_out_bytes, 0);
-    CU_ASSERT_EQUAL(decode_of(&me)->decode_kv_tokens, 96);
+    CU_ASSERT_EQUAL(prefill_of(me)->push_out_bytes, 0);
+    CU_ASSERT_EQUAL(decode_of(me)->decode_kv_tokens, 96);
     put(&t, (struct cluster_event){.kind = CLUSTER_ENDED, .request = 7});
     CU_ASSERT_TRUE(tell(&t, f).freed);
-    is_empty(&me);
+    is_empty(me);
     CU_ASSERT_EQUAL(foreign_counts(f).entries, 0);
     put(&t, (struct cluster_event){
                 .kind = CLUSTER_LEARNT, .request = 5, .value = 9, .most = 20});
@@ -206,15 +208,13 @@ static void test_told(void)
     CU_ASSERT_EQUAL(lengths.n_entries, 1);
     foreign_free(f);
     teller_free(&t);
-    side_free(&me);
 }
 
 /* A prefill that runs, without an SLO: it has begun here as early. */
-static void test_told_running(void)
+SIDE_TEST(test_told_running)
 {
     struct teller t = teller_new(1);
-    struct side me = side_new(false);
-    struct foreign *f = foreign_new(me.pool, me.names, &lengths, 99);
+    struct foreign *f = foreign_new(me->pool, me->names, &lengths, 99);
     struct cluster_event e = {.kind = CLUSTER_PREFILL, .request = 7};
 
     for (uint64_t r = 6; r <= 7; r++) /* the first is not told */
@@ -234,132 +234,123 @@ static void test_told_running(void)
     e.prefill.request.deadline_us = INT64_MAX / 2;
     put(&t, e);
     CU_ASSERT_FALSE(tell(&t, f).gap);
-    CU_ASSERT_EQUAL(prefill_of(&me)->n_running, 1);
-    CU_ASSERT_EQUAL(prefill_of(&me)->running[0].started_at_us, NOW_US - 100);
-    CU_ASSERT_EQUAL(prefill_of(&me)->running[0].worked_us, 100);
-    CU_ASSERT_EQUAL(prefill_of(&me)->running[0].item.deadline_us,
+    CU_ASSERT_EQUAL(prefill_of(me)->n_running, 1);
+    CU_ASSERT_EQUAL(prefill_of(me)->running[0].started_at_us, NOW_US - 100);
+    CU_ASSERT_EQUAL(prefill_of(me)->running[0].worked_us, 100);
+    CU_ASSERT_EQUAL(prefill_of(me)->running[0].item.deadline_us,
                     NOW_US - 300 + 2 * (500 + 500));
-    CU_ASSERT_FALSE(prefill_of(&me)->running[0].item.has_slo);
-    CU_ASSERT_EQUAL(prefill_of(&me)->n_waiting, 1);
+    CU_ASSERT_FALSE(prefill_of(me)->running[0].item.has_slo);
+    CU_ASSERT_EQUAL(prefill_of(me)->n_waiting, 1);
     foreign_free(f);
     teller_free(&t);
-    side_free(&me);
 }
 
-static void test_own_and_bad(void)
+SIDE_TEST(test_own_and_bad)
 {
     struct teller t = teller_new(99);
-    struct side me = side_new(false);
-    struct foreign *f = foreign_new(me.pool, me.names, &lengths, 99);
+    struct foreign *f = foreign_new(me->pool, me->names, &lengths, 99);
 
     put_request(&t, 7);
     (void)tell(&t, f); /* its own */
-    is_empty(&me);
+    is_empty(me);
     t.head = (struct cluster_head){1, 10, 0};
     put_request(&t, 8);
     t.out.len -= 3; /* cut: what was whole counts, and all is asked for */
     CU_ASSERT_TRUE(tell(&t, f).gap);
     CU_ASSERT_EQUAL(foreign_counts(f).bad, 1);
-    CU_ASSERT_EQUAL(prefill_of(&me)->n_waiting, 1);
-    CU_ASSERT_EQUAL(decode_of(&me)->n_decodes, 0);
+    CU_ASSERT_EQUAL(prefill_of(me)->n_waiting, 1);
+    CU_ASSERT_EQUAL(decode_of(me)->n_decodes, 0);
     CU_ASSERT_FALSE(foreign_take(f, "", 0, LEASE_US, NOW_US).gap);
     CU_ASSERT_FALSE(foreign_take(f, "\2", 1, LEASE_US, NOW_US).gap);
     CU_ASSERT_EQUAL(foreign_counts(f).bad, 3);
     foreign_free(f);
     teller_free(&t);
-    side_free(&me);
 }
 
 /* Who dies takes what it had along, and nothing of others. */
-static void test_leases(void)
+SIDE_TEST(test_leases)
 {
     struct teller a = teller_new(1), b = teller_new(2);
-    struct side me = side_new(false);
-    struct foreign *f = foreign_new(me.pool, me.names, &lengths, 99);
+    struct foreign *f = foreign_new(me->pool, me->names, &lengths, 99);
 
     put_request(&a, 7);
     put_request(&a, 8);
     put_request(&b, 9);
     (void)tell(&a, f);
     (void)tell(&b, f);
-    CU_ASSERT_EQUAL(decode_of(&me)->n_decodes, 3);
+    CU_ASSERT_EQUAL(decode_of(me)->n_decodes, 3);
     /* What one tells of another's request changes nothing. */
     put(&b, (struct cluster_event){.kind = CLUSTER_ENDED, .request = 7});
     CU_ASSERT_FALSE(tell(&b, f).freed);
-    CU_ASSERT_EQUAL(decode_of(&me)->n_decodes, 3);
+    CU_ASSERT_EQUAL(decode_of(me)->n_decodes, 3);
     foreign_lives(f, 2, NOW_US + 5 * LEASE_US);
     CU_ASSERT_FALSE(foreign_expire(f, NOW_US + LEASE_US - 1));
     CU_ASSERT_TRUE(foreign_expire(f, NOW_US + LEASE_US));
-    CU_ASSERT_EQUAL(decode_of(&me)->n_decodes, 1);
-    CU_ASSERT_EQUAL(decode_of(&me)->decodes[0].request_id, 9);
+    CU_ASSERT_EQUAL(decode_of(me)->n_decodes, 1);
+    CU_ASSERT_EQUAL(decode_of(me)->decodes[0].request_id, 9);
     CU_ASSERT_EQUAL(foreign_counts(f).owners, 1);
     /* It goes on as if nothing had happened: all must be asked for. */
     put(&a, (struct cluster_event){.kind = CLUSTER_ENDED, .request = 7});
     CU_ASSERT_TRUE(tell(&a, f).gap);
     CU_ASSERT_TRUE(foreign_expire(f, NOW_US + 9 * LEASE_US));
-    is_empty(&me);
+    is_empty(me);
     foreign_free(f);
     teller_free(&a);
     teller_free(&b);
-    side_free(&me);
 }
 
-static void test_gaps_and_tokens(void)
+SIDE_TEST(test_gaps_and_tokens)
 {
     struct teller t = teller_new(1);
-    struct side me = side_new(false);
-    struct foreign *f = foreign_new(me.pool, me.names, &lengths, 99);
+    struct foreign *f = foreign_new(me->pool, me->names, &lengths, 99);
 
     put_request(&t, 7);
     (void)tell(&t, f);
     t.head.number++; /* one is missed */
     put_request(&t, 8);
     CU_ASSERT_TRUE(tell(&t, f).gap);
-    CU_ASSERT_EQUAL(decode_of(&me)->n_decodes, 1);
+    CU_ASSERT_EQUAL(decode_of(me)->n_decodes, 1);
     put(&t, (struct cluster_event){.kind = CLUSTER_RESET});
     put_request(&t, 9);
     CU_ASSERT_FALSE(tell(&t, f).gap);
-    CU_ASSERT_EQUAL(decode_of(&me)->n_decodes, 1);
-    CU_ASSERT_EQUAL(decode_of(&me)->decodes[0].request_id, 9);
+    CU_ASSERT_EQUAL(decode_of(me)->n_decodes, 1);
+    CU_ASSERT_EQUAL(decode_of(me)->decodes[0].request_id, 9);
     /* A new lease voids the old one, whose late batches are fenced off. */
     t.head.token = 11;
     put(&t, (struct cluster_event){.kind = CLUSTER_RESET});
     (void)tell(&t, f);
-    is_empty(&me);
+    is_empty(me);
     t.head.token = 10;
     put_request(&t, 10);
     struct foreign_news news = tell(&t, f);
     CU_ASSERT_FALSE(news.gap);
     CU_ASSERT_TRUE(news.fenced);
     CU_ASSERT_EQUAL(news.owner, 1);
-    is_empty(&me);
+    is_empty(me);
     CU_ASSERT_EQUAL(foreign_counts(f).fenced, 1);
     t.head = (struct cluster_head){1, 11, 5};
     put(&t, (struct cluster_event){.kind = CLUSTER_ASK});
     CU_ASSERT_TRUE(tell(&t, f).asks);
     foreign_free(f);
     teller_free(&t);
-    side_free(&me);
 }
 
 /* An instance that is not here, or no more, is no harm. */
-static void test_unknown_instance(void)
+SIDE_TEST(test_unknown_instance)
 {
     struct teller t = teller_new(1);
-    struct side me = side_new(false);
-    struct foreign *f = foreign_new(me.pool, me.names, &lengths, 99);
+    struct foreign *f = foreign_new(me->pool, me->names, &lengths, 99);
 
     put_request(&t, 7);
-    CU_ASSERT_EQUAL(pool_remove(me.pool, me.p, NOW_US), 0);
+    CU_ASSERT_EQUAL(pool_remove(me->pool, me->p, NOW_US), 0);
     (void)tell(&t, f);
     CU_ASSERT_EQUAL(foreign_counts(f).unbooked, 1);
-    CU_ASSERT_EQUAL(decode_of(&me)->n_decodes, 1);
-    CU_ASSERT_EQUAL(decode_of(&me)->decodes[0].prefill, POOL_NO_INSTANCE);
-    CU_ASSERT_EQUAL(pool_remove(me.pool, me.d, NOW_US), 0);
+    CU_ASSERT_EQUAL(decode_of(me)->n_decodes, 1);
+    CU_ASSERT_EQUAL(decode_of(me)->decodes[0].prefill, POOL_NO_INSTANCE);
+    CU_ASSERT_EQUAL(pool_remove(me->pool, me->d, NOW_US), 0);
     CU_ASSERT_TRUE(foreign_expire(f, NOW_US + LEASE_US));
     foreign_free(f);
     teller_free(&t);
-    side_free(&me);
 }
 
 /* What prices the requests of a side. */
@@ -425,17 +416,16 @@ static struct schedule_decision price(struct pricer *x, uint64_t first_key,
 
 /* Requests of others count for prices as one's own, and so for what is
  * refused. */
-static void test_asked(void)
+SIDE_TEST(test_asked)
 {
     struct teller t = teller_new(1);
-    struct side me = side_new(false);
-    struct foreign *f = foreign_new(me.pool, me.names, &lengths, 99);
+    struct foreign *f = foreign_new(me->pool, me->names, &lengths, 99);
     struct pricer theirs, mine;
     struct schedule_request request;
     struct schedule_decision there, here;
 
     pricer_init(&theirs, &t.side);
-    pricer_init(&mine, &me);
+    pricer_init(&mine, me);
     foreign_prices(f, mine.scheduler);
     for (uint64_t i = 0; i < 60; i++) {
         struct cluster_event e = {.kind = CLUSTER_ASKED, .request = i};
@@ -457,7 +447,6 @@ static void test_asked(void)
     pricer_fini(&theirs);
     pricer_fini(&mine);
     teller_free(&t);
-    side_free(&me);
 }
 
 static void read_member(const char *text, int rc)

@@ -107,276 +107,250 @@ static void done(struct rig *r, int i)
     dispatch_freed(&r->dispatch);
 }
 
-static void test_without_instances(void)
-{
-    struct rig r;
+#define RIG_TEST(test) SUITE_TEST(test, struct rig, r, rig_init(r), rig_fini(r))
 
-    rig_init(&r);
-    r.dispatch.scheduler = NULL;
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_REJECT);
-    CU_ASSERT_EQUAL(r.order.reason, DISPATCH_NO_PREFILL);
-    CU_ASSERT_FALSE(r.order.decided);
-    r.dispatch.scheduler = r.scheduler;
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_REJECT);
-    CU_ASSERT_EQUAL(r.order.reason, DISPATCH_NO_PREFILL);
-    CU_ASSERT(r.order.decided);
-    r.prefill = add(&r, ROLE_PREFILL);
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_REJECT);
-    CU_ASSERT_EQUAL(r.order.reason, DISPATCH_NO_DECODE);
-    add(&r, ROLE_DECODE);
-    r.requests[0].ask.n_tokens = 6000;
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_REJECT);
-    CU_ASSERT_EQUAL(r.order.reason, DISPATCH_TOO_LONG);
-    rig_fini(&r);
+RIG_TEST(test_without_instances)
+{
+    r->dispatch.scheduler = NULL;
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_REJECT);
+    CU_ASSERT_EQUAL(r->order.reason, DISPATCH_NO_PREFILL);
+    CU_ASSERT_FALSE(r->order.decided);
+    r->dispatch.scheduler = r->scheduler;
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_REJECT);
+    CU_ASSERT_EQUAL(r->order.reason, DISPATCH_NO_PREFILL);
+    CU_ASSERT(r->order.decided);
+    r->prefill = add(r, ROLE_PREFILL);
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_REJECT);
+    CU_ASSERT_EQUAL(r->order.reason, DISPATCH_NO_DECODE);
+    add(r, ROLE_DECODE);
+    r->requests[0].ask.n_tokens = 6000;
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_REJECT);
+    CU_ASSERT_EQUAL(r->order.reason, DISPATCH_TOO_LONG);
 }
 
 /* Hand-over and passage are taken off the SLO and put on the prediction. */
-static void test_slo_left(void)
+RIG_TEST(test_slo_left)
 {
-    struct rig r;
-
-    rig_init(&r);
-    r.prefill = add(&r, ROLE_PREFILL);
-    r.decode = add(&r, ROLE_DECODE);
-    r.dispatch.overhead_us = 20000;
-    r.requests[0].passage_us = 5000;
-    r.requests[0].slo_ttft_us = 126000;
+    r->prefill = add(r, ROLE_PREFILL);
+    r->decode = add(r, ROLE_DECODE);
+    r->dispatch.overhead_us = 20000;
+    r->requests[0].passage_us = 5000;
+    r->requests[0].slo_ttft_us = 126000;
     /* 100 ms to compute, 1 + 20 + 5 have gone. */
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US + 1001), DISPATCH_REJECT);
-    CU_ASSERT_EQUAL(r.order.reason, DISPATCH_MISSES_TTFT);
-    CU_ASSERT_EQUAL(r.order.forecast.ttft_us, 121001);
-    CU_ASSERT_EQUAL(r.requests[0].ask.slo_ttft_us, 99999);
-    CU_ASSERT_EQUAL(r.requests[0].ask.waited_us, 1001);
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US + 900000), DISPATCH_REJECT);
-    CU_ASSERT_EQUAL(r.requests[0].ask.slo_ttft_us, 1);
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US + 1000), DISPATCH_SEND);
-    CU_ASSERT_EQUAL(r.order.forecast.ttft_us, 121000);
-    CU_ASSERT_EQUAL(r.order.decision.prefill, r.prefill);
-    done(&r, 0);
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US + 1001), DISPATCH_REJECT);
+    CU_ASSERT_EQUAL(r->order.reason, DISPATCH_MISSES_TTFT);
+    CU_ASSERT_EQUAL(r->order.forecast.ttft_us, 121001);
+    CU_ASSERT_EQUAL(r->requests[0].ask.slo_ttft_us, 99999);
+    CU_ASSERT_EQUAL(r->requests[0].ask.waited_us, 1001);
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US + 900000), DISPATCH_REJECT);
+    CU_ASSERT_EQUAL(r->requests[0].ask.slo_ttft_us, 1);
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US + 1000), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(r->order.forecast.ttft_us, 121000);
+    CU_ASSERT_EQUAL(r->order.decision.prefill, r->prefill);
+    done(r, 0);
     /* Once accepted it is held to no SLO. */
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US + 900000), DISPATCH_SEND);
-    CU_ASSERT_EQUAL(r.requests[0].ask.slo_ttft_us, 0);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US + 900000), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(r->requests[0].ask.slo_ttft_us, 0);
 }
 
 /* What came of forecasts teaches the next ones, and refuses nobody. */
-static void test_forecast(void)
+RIG_TEST(test_forecast)
 {
-    struct rig r;
-
-    rig_init(&r);
-    r.prefill = add(&r, ROLE_PREFILL);
-    r.decode = add(&r, ROLE_DECODE);
-    r.dispatch.overhead_us = 20000;
-    r.requests[0].slo_ttft_us = 126000;
+    r->prefill = add(r, ROLE_PREFILL);
+    r->decode = add(r, ROLE_DECODE);
+    r->dispatch.overhead_us = 20000;
+    r->requests[0].slo_ttft_us = 126000;
     for (uint32_t i = 0; i < FORECAST_LEAST; i++) {
-        CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
-        CU_ASSERT_EQUAL(r.order.forecast.ttft_us, 120000);
-        CU_ASSERT_EQUAL(r.order.forecast.p90_us, 0);
-        dispatch_first_token(&r.dispatch, &r.order.forecast, 320000);
-        done(&r, 0);
+        CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_SEND);
+        CU_ASSERT_EQUAL(r->order.forecast.ttft_us, 120000);
+        CU_ASSERT_EQUAL(r->order.forecast.p90_us, 0);
+        dispatch_first_token(&r->dispatch, &r->order.forecast, 320000);
+        done(r, 0);
     }
-    r.requests[0].accepted = false;
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
-    CU_ASSERT_EQUAL(r.order.forecast.known_us, 20000);
-    CU_ASSERT_EQUAL(r.order.forecast.ttft_us, 320000);
-    CU_ASSERT_EQUAL(r.order.forecast.p50_us, 320000);
-    CU_ASSERT_EQUAL(r.order.forecast.p90_us, 320000);
-    done(&r, 0);
-    rig_fini(&r);
+    r->requests[0].accepted = false;
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(r->order.forecast.known_us, 20000);
+    CU_ASSERT_EQUAL(r->order.forecast.ttft_us, 320000);
+    CU_ASSERT_EQUAL(r->order.forecast.p50_us, 320000);
+    CU_ASSERT_EQUAL(r->order.forecast.p90_us, 320000);
+    done(r, 0);
 }
 
 /* Where no time is known an SLO ends a wait, and nothing else. */
-static void test_unpredicted(void)
+RIG_TEST(test_unpredicted)
 {
-    struct rig r;
     struct schedule_config config = {
         .policy = schedule_policy_by_name("least_loaded"), .admission = "none"};
 
-    rig_init(&r);
-    scheduler_free(r.scheduler);
-    r.dispatch.scheduler = r.scheduler = scheduler_new(
+    scheduler_free(r->scheduler);
+    r->dispatch.scheduler = r->scheduler = scheduler_new(
         &config,
         &(struct estimate_model){
-            .cost = &r.cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1},
-        r.pool, r.index);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(r.scheduler);
-    r.dispatch.unpredicted = true;
-    r.prefill = add(&r, ROLE_PREFILL);
-    r.decode = add(&r, ROLE_DECODE);
-    r.requests[0].ask.max_output_tokens = 4000; /* 400 ms, if they were any */
-    r.requests[0].slo_ttft_us = r.requests[1].slo_ttft_us = 50000;
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
-    CU_ASSERT_EQUAL(r.order.forecast.ttft_us, 0);
-    CU_ASSERT_EQUAL(place(&r, 1, NOW_US), DISPATCH_WAIT);
-    CU_ASSERT_EQUAL(r.order.decision.retry_after_us, 0);
-    CU_ASSERT_EQUAL(next(&r, NOW_US + 49999), -1);
-    CU_ASSERT_EQUAL(next(&r, NOW_US + 50000), 1);
-    CU_ASSERT_EQUAL(r.order.reason, DISPATCH_WAITED_TOO_LONG);
-    CU_ASSERT_EQUAL(next(&r, NOW_US + 50000), -1);
-    rig_fini(&r);
+            .cost = &r->cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1},
+        r->pool, r->index);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
+    r->dispatch.unpredicted = true;
+    r->prefill = add(r, ROLE_PREFILL);
+    r->decode = add(r, ROLE_DECODE);
+    r->requests[0].ask.max_output_tokens = 4000; /* 400 ms, if they were any */
+    r->requests[0].slo_ttft_us = r->requests[1].slo_ttft_us = 50000;
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(r->order.forecast.ttft_us, 0);
+    CU_ASSERT_EQUAL(place(r, 1, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(r->order.decision.retry_after_us, 0);
+    CU_ASSERT_EQUAL(next(r, NOW_US + 49999), -1);
+    CU_ASSERT_EQUAL(next(r, NOW_US + 50000), 1);
+    CU_ASSERT_EQUAL(r->order.reason, DISPATCH_WAITED_TOO_LONG);
+    CU_ASSERT_EQUAL(next(r, NOW_US + 50000), -1);
 }
 
 /* First come, first served: no request overtakes, and one that can never be
  * served is told at once. */
-static void test_wait(void)
+RIG_TEST(test_wait)
 {
-    struct rig r;
-
-    rig_init(&r);
-    r.prefill = add(&r, ROLE_PREFILL);
-    r.decode = add(&r, ROLE_DECODE);
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
-    CU_ASSERT_EQUAL(place(&r, 1, NOW_US), DISPATCH_WAIT); /* no room */
-    CU_ASSERT_EQUAL(place(&r, 2, NOW_US), DISPATCH_WAIT);
-    CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
-    r.requests[3].ask.n_tokens = 6000;
-    CU_ASSERT_EQUAL(place(&r, 3, NOW_US), DISPATCH_REJECT);
+    r->prefill = add(r, ROLE_PREFILL);
+    r->decode = add(r, ROLE_DECODE);
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(place(r, 1, NOW_US), DISPATCH_WAIT); /* no room */
+    CU_ASSERT_EQUAL(place(r, 2, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(next(r, NOW_US), -1);
+    r->requests[3].ask.n_tokens = 6000;
+    CU_ASSERT_EQUAL(place(r, 3, NOW_US), DISPATCH_REJECT);
     /* It needs no decode and so there is room for it, but others wait. */
-    r.requests[4].ask.max_output_tokens = 1;
-    CU_ASSERT_EQUAL(place(&r, 4, NOW_US), DISPATCH_WAIT);
-    CU_ASSERT_EQUAL(r.dispatch.n_waiting, 3);
-    dispatch_forget(&r.dispatch, &r.requests[2]);
-    dispatch_forget(&r.dispatch, &r.requests[2]);
-    CU_ASSERT_EQUAL(r.dispatch.n_waiting, 2);
-    CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
-    done(&r, 0);
-    CU_ASSERT_EQUAL(next(&r, NOW_US), 1);
-    CU_ASSERT_EQUAL(r.order.action, DISPATCH_SEND);
-    CU_ASSERT_EQUAL(next(&r, NOW_US), 4);
-    CU_ASSERT_EQUAL(r.order.action, DISPATCH_SEND);
-    CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
-    CU_ASSERT_EQUAL(r.dispatch.n_waiting, 0);
-    rig_fini(&r);
+    r->requests[4].ask.max_output_tokens = 1;
+    CU_ASSERT_EQUAL(place(r, 4, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(r->dispatch.n_waiting, 3);
+    dispatch_forget(&r->dispatch, &r->requests[2]);
+    dispatch_forget(&r->dispatch, &r->requests[2]);
+    CU_ASSERT_EQUAL(r->dispatch.n_waiting, 2);
+    CU_ASSERT_EQUAL(next(r, NOW_US), -1);
+    done(r, 0);
+    CU_ASSERT_EQUAL(next(r, NOW_US), 1);
+    CU_ASSERT_EQUAL(r->order.action, DISPATCH_SEND);
+    CU_ASSERT_EQUAL(next(r, NOW_US), 4);
+    CU_ASSERT_EQUAL(r->order.action, DISPATCH_SEND);
+    CU_ASSERT_EQUAL(next(r, NOW_US), -1);
+    CU_ASSERT_EQUAL(r->dispatch.n_waiting, 0);
 }
 
 /* With an SLO a request waits only for room that is expected in time, and no
  * longer than that. */
-static void test_wait_with_slo(void)
+RIG_TEST(test_wait_with_slo)
 {
-    struct rig r;
-
-    rig_init(&r);
-    r.prefill = add(&r, ROLE_PREFILL);
-    r.decode = add(&r, ROLE_DECODE);
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
-    r.requests[1].slo_ttft_us = 999; /* room is expected in 10 x 100 us */
-    CU_ASSERT_EQUAL(place(&r, 1, NOW_US), DISPATCH_REJECT);
-    CU_ASSERT_EQUAL(r.order.reason, DISPATCH_NO_ROOM);
-    CU_ASSERT_EQUAL(r.order.retry_after_us, 1000);
-    r.requests[2].slo_ttft_us = 5000;
-    r.requests[3].slo_ttft_us = 3000;
-    CU_ASSERT_EQUAL(place(&r, 2, NOW_US), DISPATCH_WAIT);
-    CU_ASSERT_EQUAL(place(&r, 3, NOW_US), DISPATCH_WAIT);
-    CU_ASSERT_EQUAL(place(&r, 4, NOW_US), DISPATCH_WAIT); /* for ever */
-    CU_ASSERT_EQUAL(next(&r, NOW_US + 2999), -1);
-    CU_ASSERT_EQUAL(next(&r, NOW_US + 3000), 3);
-    CU_ASSERT_EQUAL(r.order.action, DISPATCH_REJECT);
-    CU_ASSERT_EQUAL(r.order.reason, DISPATCH_WAITED_TOO_LONG);
-    CU_ASSERT_FALSE(r.order.decided);
+    r->prefill = add(r, ROLE_PREFILL);
+    r->decode = add(r, ROLE_DECODE);
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_SEND);
+    r->requests[1].slo_ttft_us = 999; /* room is expected in 10 x 100 us */
+    CU_ASSERT_EQUAL(place(r, 1, NOW_US), DISPATCH_REJECT);
+    CU_ASSERT_EQUAL(r->order.reason, DISPATCH_NO_ROOM);
+    CU_ASSERT_EQUAL(r->order.retry_after_us, 1000);
+    r->requests[2].slo_ttft_us = 5000;
+    r->requests[3].slo_ttft_us = 3000;
+    CU_ASSERT_EQUAL(place(r, 2, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(place(r, 3, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(place(r, 4, NOW_US), DISPATCH_WAIT); /* for ever */
+    CU_ASSERT_EQUAL(next(r, NOW_US + 2999), -1);
+    CU_ASSERT_EQUAL(next(r, NOW_US + 3000), 3);
+    CU_ASSERT_EQUAL(r->order.action, DISPATCH_REJECT);
+    CU_ASSERT_EQUAL(r->order.reason, DISPATCH_WAITED_TOO_LONG);
+    CU_ASSERT_FALSE(r->order.decided);
     /* The oldest one finds no room in time any more. */
-    CU_ASSERT_EQUAL(next(&r, NOW_US + 4500), -1);
-    dispatch_freed(&r.dispatch);
-    CU_ASSERT_EQUAL(next(&r, NOW_US + 4500), 2);
-    CU_ASSERT_EQUAL(r.order.reason, DISPATCH_NO_ROOM);
-    CU_ASSERT_EQUAL(next(&r, NOW_US + 4500), -1);
-    CU_ASSERT_EQUAL(next(&r, NOW_US + 100000000), -1);
-    CU_ASSERT_EQUAL(r.dispatch.n_waiting, 1);
+    CU_ASSERT_EQUAL(next(r, NOW_US + 4500), -1);
+    dispatch_freed(&r->dispatch);
+    CU_ASSERT_EQUAL(next(r, NOW_US + 4500), 2);
+    CU_ASSERT_EQUAL(r->order.reason, DISPATCH_NO_ROOM);
+    CU_ASSERT_EQUAL(next(r, NOW_US + 4500), -1);
+    CU_ASSERT_EQUAL(next(r, NOW_US + 100000000), -1);
+    CU_ASSERT_EQUAL(r->dispatch.n_waiting, 1);
     /* Nobody is asked for in vain: nothing was freed. */
-    uint64_t n = r.dispatch.n_decisions;
-    CU_ASSERT_EQUAL(next(&r, NOW_US + 100000000), -1);
-    CU_ASSERT_EQUAL(r.dispatch.n_decisions, n);
-    rig_fini(&r);
+    uint64_t n = r->dispatch.n_decisions;
+    CU_ASSERT_EQUAL(next(r, NOW_US + 100000000), -1);
+    CU_ASSERT_EQUAL(r->dispatch.n_decisions, n);
 }
 
 /* What failed it is not chosen again, unless there is nothing else. */
-static void test_retry(void)
+RIG_TEST(test_retry)
 {
-    struct rig r;
     uint32_t other;
 
-    rig_init(&r);
-    r.prefill = add(&r, ROLE_PREFILL);
-    other = add(&r, ROLE_PREFILL);
-    r.decode = add(&r, ROLE_DECODE);
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
-    CU_ASSERT_EQUAL(r.order.decision.prefill, r.prefill);
+    r->prefill = add(r, ROLE_PREFILL);
+    other = add(r, ROLE_PREFILL);
+    r->decode = add(r, ROLE_DECODE);
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(r->order.decision.prefill, r->prefill);
     CU_ASSERT_FALSE(
-        dispatch_failed(&r.dispatch, &r.requests[0], r.prefill, true));
-    done(&r, 0);
-    CU_ASSERT(dispatch_failed(&r.dispatch, &r.requests[0], r.prefill, false));
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
-    CU_ASSERT_EQUAL(r.order.decision.prefill, other);
-    CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, other, 0, 0), 0);
-    CU_ASSERT_EQUAL(pool_decode_done(r.pool, r.decode, 0), 0);
-    CU_ASSERT(dispatch_failed(&r.dispatch, &r.requests[0], other, false));
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
-    CU_ASSERT_EQUAL(r.order.decision.prefill, r.prefill);
-    CU_ASSERT_EQUAL(r.dispatch.n_decisions, 4); /* the last one took two */
-    CU_ASSERT_FALSE(dispatch_failed(&r.dispatch, &r.requests[0],
+        dispatch_failed(&r->dispatch, &r->requests[0], r->prefill, true));
+    done(r, 0);
+    CU_ASSERT(
+        dispatch_failed(&r->dispatch, &r->requests[0], r->prefill, false));
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(r->order.decision.prefill, other);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(r->pool, other, 0, 0), 0);
+    CU_ASSERT_EQUAL(pool_decode_done(r->pool, r->decode, 0), 0);
+    CU_ASSERT(dispatch_failed(&r->dispatch, &r->requests[0], other, false));
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(r->order.decision.prefill, r->prefill);
+    CU_ASSERT_EQUAL(r->dispatch.n_decisions, 4); /* the last one took two */
+    CU_ASSERT_FALSE(dispatch_failed(&r->dispatch, &r->requests[0],
                                     POOL_NO_INSTANCE, false)); /* max_retries */
-    CU_ASSERT_EQUAL(r.requests[0].retries, 2);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(r->requests[0].retries, 2);
 }
 
 /* Rather to the one that failed it than to one that is not eligible. */
-static void test_retry_of_eligible(void)
+RIG_TEST(test_retry_of_eligible)
 {
     uint64_t eligible = 1u | 1u << 2;
-    struct rig r;
 
-    rig_init(&r);
-    r.prefill = add(&r, ROLE_PREFILL);
-    (void)add(&r, ROLE_PREFILL);
-    r.decode = add(&r, ROLE_DECODE);
-    r.requests[0].ask.eligible = &eligible;
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
-    done(&r, 0);
-    CU_ASSERT(dispatch_failed(&r.dispatch, &r.requests[0], r.prefill, false));
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
-    CU_ASSERT_EQUAL(r.order.decision.prefill, r.prefill);
-    done(&r, 0);
+    r->prefill = add(r, ROLE_PREFILL);
+    (void)add(r, ROLE_PREFILL);
+    r->decode = add(r, ROLE_DECODE);
+    r->requests[0].ask.eligible = &eligible;
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_SEND);
+    done(r, 0);
+    CU_ASSERT(
+        dispatch_failed(&r->dispatch, &r->requests[0], r->prefill, false));
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(r->order.decision.prefill, r->prefill);
+    done(r, 0);
     eligible = 1u << 2;
-    CU_ASSERT(dispatch_failed(&r.dispatch, &r.requests[0], r.prefill, false));
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_REJECT);
-    CU_ASSERT_EQUAL(r.order.reason, DISPATCH_NO_PREFILL);
-    rig_fini(&r);
+    CU_ASSERT(
+        dispatch_failed(&r->dispatch, &r->requests[0], r->prefill, false));
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_REJECT);
+    CU_ASSERT_EQUAL(r->order.reason, DISPATCH_NO_PREFILL);
 }
 
 /* A retry is refused for nothing, but while it can be in time queues know when
  * it is due. */
-static void test_retry_is_due(void)
+RIG_TEST(test_retry_is_due)
 {
-    struct rig r;
     uint32_t other;
 
-    rig_init(&r);
-    r.prefill = add(&r, ROLE_PREFILL);
-    other = add(&r, ROLE_PREFILL);
-    r.decode = add(&r, ROLE_DECODE);
-    r.requests[0].slo_ttft_us = 500000;
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
-    CU_ASSERT_EQUAL(schedule_deadline_us(&r.requests[0].ask), NOW_US + 500000);
+    r->prefill = add(r, ROLE_PREFILL);
+    other = add(r, ROLE_PREFILL);
+    r->decode = add(r, ROLE_DECODE);
+    r->requests[0].slo_ttft_us = 500000;
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(schedule_deadline_us(&r->requests[0].ask), NOW_US + 500000);
     /* Earlier by its last step, but no earlier than it is expected. */
-    CU_ASSERT_EQUAL(schedule_due_us(&r.requests[0].ask,
+    CU_ASSERT_EQUAL(schedule_due_us(&r->requests[0].ask,
                                     &(struct prefill_estimate){
                                         .ttft_us = 200000, .last_us = 70000}),
                     NOW_US + 430000);
-    CU_ASSERT_EQUAL(schedule_due_us(&r.requests[0].ask,
+    CU_ASSERT_EQUAL(schedule_due_us(&r->requests[0].ask,
                                     &(struct prefill_estimate){
                                         .ttft_us = 450000, .last_us = 70000}),
                     NOW_US + 450000);
-    done(&r, 0);
-    CU_ASSERT(dispatch_failed(&r.dispatch, &r.requests[0], r.prefill, false));
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US + 200000), DISPATCH_SEND);
-    CU_ASSERT_EQUAL(r.requests[0].ask.slo_ttft_us, 0);
-    CU_ASSERT_EQUAL(schedule_deadline_us(&r.requests[0].ask), NOW_US + 500000);
-    CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, other, 0, 0), 0);
-    CU_ASSERT_EQUAL(pool_decode_done(r.pool, r.decode, 0), 0);
-    CU_ASSERT(dispatch_failed(&r.dispatch, &r.requests[0], other, false));
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US + 500000), DISPATCH_SEND);
-    CU_ASSERT_EQUAL(schedule_deadline_us(&r.requests[0].ask), 0);
-    rig_fini(&r);
+    done(r, 0);
+    CU_ASSERT(
+        dispatch_failed(&r->dispatch, &r->requests[0], r->prefill, false));
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US + 200000), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(r->requests[0].ask.slo_ttft_us, 0);
+    CU_ASSERT_EQUAL(schedule_deadline_us(&r->requests[0].ask), NOW_US + 500000);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(r->pool, other, 0, 0), 0);
+    CU_ASSERT_EQUAL(pool_decode_done(r->pool, r->decode, 0), 0);
+    CU_ASSERT(dispatch_failed(&r->dispatch, &r->requests[0], other, false));
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US + 500000), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(schedule_deadline_us(&r->requests[0].ask), 0);
 }
 
 /* With the policy plan, which prices, and an option of it. */
@@ -401,58 +375,51 @@ static void use_plan(struct rig *r, const char *option, double value)
 /* With a queue of almost its SLO little is admitted, and that by price: seven
  * requests of 0.5 s are more than the 3 s of a minute that the limit leaves. A
  * request is priced on arrival only, and none without an SLO. */
-static void test_price(void)
+RIG_TEST(test_price)
 {
-    struct rig r;
     int64_t now_us = NOW_US;
     struct pool_prefill_request work = {.request_id = 99,
                                         .predicted_us = 8500000};
 
-    rig_init(&r);
-    use_plan(&r, "rho", 0);
-    CU_ASSERT_EQUAL(pool_prefill_accept(r.pool, r.prefill, &work), 0);
+    use_plan(r, "rho", 0);
+    CU_ASSERT_EQUAL(pool_prefill_accept(r->pool, r->prefill, &work), 0);
     for (int i = 0; i < 10; i++, now_us += 1000000) {
-        r.requests[i].arrived_us = now_us;
-        r.requests[i].slo_ttft_us = i < 9 ? 10000000 : 0;
-        r.requests[i].ask.n_tokens = i < 7 ? 500 : 600;
+        r->requests[i].arrived_us = now_us;
+        r->requests[i].slo_ttft_us = i < 9 ? 10000000 : 0;
+        r->requests[i].ask.n_tokens = i < 7 ? 500 : 600;
         if (i == 8)
-            r.requests[i].priced = true;
-        if (place(&r, i, now_us) == DISPATCH_SEND)
-            done(&r, i);
-        CU_ASSERT_EQUAL(r.order.action,
+            r->requests[i].priced = true;
+        if (place(r, i, now_us) == DISPATCH_SEND)
+            done(r, i);
+        CU_ASSERT_EQUAL(r->order.action,
                         i == 7 ? DISPATCH_REJECT : DISPATCH_SEND);
-        CU_ASSERT_EQUAL(r.order.reason,
+        CU_ASSERT_EQUAL(r->order.reason,
                         i == 7 ? DISPATCH_PRICE : DISPATCH_NO_REASON);
         if (i < 8)
-            CU_ASSERT_DOUBLE_EQUAL(r.order.decision.price_us,
+            CU_ASSERT_DOUBLE_EQUAL(r->order.decision.price_us,
                                    i < 7 ? 500000 : 600000, 1e-6);
     }
-    CU_ASSERT_EQUAL(r.requests[7].accepted, false);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(r->requests[7].accepted, false);
 }
 
 /* Who is late only for the queue is an arrival, also where nobody knows when to
  * ask again since more comes than is computed; who would be late without it is
  * none. */
-static void test_price_of_late(void)
+RIG_TEST(test_price_of_late)
 {
-    struct rig r;
-
-    rig_init(&r);
-    use_plan(&r, "rho", 0.7);
+    use_plan(r, "rho", 0.7);
     for (int i = 0; i < 5; i++) {
-        r.requests[i].ask.n_tokens = 4900; /* 4.9 s */
-        r.requests[i].ask.max_output_tokens = 1;
-        r.requests[i].slo_ttft_us = i < 3 ? 0 : i == 3 ? 4000000 : 10000000;
-        CU_ASSERT_EQUAL(place(&r, i, NOW_US),
+        r->requests[i].ask.n_tokens = 4900; /* 4.9 s */
+        r->requests[i].ask.max_output_tokens = 1;
+        r->requests[i].slo_ttft_us = i < 3 ? 0 : i == 3 ? 4000000 : 10000000;
+        CU_ASSERT_EQUAL(place(r, i, NOW_US),
                         i < 3 ? DISPATCH_SEND : DISPATCH_REJECT);
-        CU_ASSERT_EQUAL(r.order.reason,
+        CU_ASSERT_EQUAL(r->order.reason,
                         i < 3 ? DISPATCH_NO_REASON : DISPATCH_MISSES_TTFT);
-        CU_ASSERT_EQUAL(r.order.retry_after_us, i < 3 ? 0 : -1);
+        CU_ASSERT_EQUAL(r->order.retry_after_us, i < 3 ? 0 : -1);
         /* Its work alone is more than so long a queue leaves. */
-        CU_ASSERT_EQUAL(r.order.decision.price_limit_us, i == 4 ? 4900000 : 0);
+        CU_ASSERT_EQUAL(r->order.decision.price_limit_us, i == 4 ? 4900000 : 0);
     }
-    rig_fini(&r);
 }
 
 /* --- passing the oldest ------------------------------------------------ */
@@ -1271,99 +1238,92 @@ static void done_at(struct rig *r, uint32_t instance, int i)
 
 /* Requests of an adapter that one instance has, and that is full, hold up each
  * other, and who would take what they wait for, and nobody else. */
-static void test_reach(void)
+RIG_TEST(test_reach)
 {
-    struct rig r;
     uint64_t first = 1u;
 
-    rig_init(&r);
-    uint32_t a = add(&r, ROLE_PREFILL | ROLE_DECODE);
-    uint32_t b = add(&r, ROLE_PREFILL | ROLE_DECODE);
+    uint32_t a = add(r, ROLE_PREFILL | ROLE_DECODE);
+    uint32_t b = add(r, ROLE_PREFILL | ROLE_DECODE);
+
     for (int i = 0; i < REQUESTS; i++)
         if (i < 2 || i == 4)
-            r.requests[i].ask.eligible = &first;
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
-    CU_ASSERT_EQUAL(place(&r, 1, NOW_US), DISPATCH_WAIT);
-    CU_ASSERT_EQUAL(place(&r, 2, NOW_US), DISPATCH_SEND); /* passes */
-    CU_ASSERT_EQUAL(r.order.decision.prefill, b);
-    CU_ASSERT_EQUAL(place(&r, 3, NOW_US), DISPATCH_WAIT);
-    CU_ASSERT_EQUAL(place(&r, 4, NOW_US), DISPATCH_WAIT);
-    CU_ASSERT_EQUAL(place(&r, 5, NOW_US), DISPATCH_WAIT);
-    done_at(&r, b, 2);
-    CU_ASSERT_EQUAL(next(&r, NOW_US), 3);
-    CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
+            r->requests[i].ask.eligible = &first;
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(place(r, 1, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(place(r, 2, NOW_US), DISPATCH_SEND); /* passes */
+    CU_ASSERT_EQUAL(r->order.decision.prefill, b);
+    CU_ASSERT_EQUAL(place(r, 3, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(place(r, 4, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(place(r, 5, NOW_US), DISPATCH_WAIT);
+    done_at(r, b, 2);
+    CU_ASSERT_EQUAL(next(r, NOW_US), 3);
+    CU_ASSERT_EQUAL(next(r, NOW_US), -1);
     /* No arrival takes what the oldest is about to get; it gets it, and the
      * other ones of its adapter wait for the next. */
-    done_at(&r, a, 0);
-    CU_ASSERT_EQUAL(place(&r, 6, NOW_US), DISPATCH_WAIT);
-    CU_ASSERT_EQUAL(next(&r, NOW_US), 1);
-    CU_ASSERT_EQUAL(r.order.decision.prefill, a);
-    CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
-    done_at(&r, b, 3);
-    CU_ASSERT_EQUAL(next(&r, NOW_US), 5);
-    done_at(&r, b, 5);
-    CU_ASSERT_EQUAL(next(&r, NOW_US), 6);
-    CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
-    done_at(&r, a, 1);
-    CU_ASSERT_EQUAL(next(&r, NOW_US), 4);
-    CU_ASSERT_EQUAL(r.order.decision.prefill, a);
-    CU_ASSERT_EQUAL(r.dispatch.n_waiting, 0);
-    CU_ASSERT_EQUAL(r.dispatch.reach.n_anywhere, 0);
+    done_at(r, a, 0);
+    CU_ASSERT_EQUAL(place(r, 6, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(next(r, NOW_US), 1);
+    CU_ASSERT_EQUAL(r->order.decision.prefill, a);
+    CU_ASSERT_EQUAL(next(r, NOW_US), -1);
+    done_at(r, b, 3);
+    CU_ASSERT_EQUAL(next(r, NOW_US), 5);
+    done_at(r, b, 5);
+    CU_ASSERT_EQUAL(next(r, NOW_US), 6);
+    CU_ASSERT_EQUAL(next(r, NOW_US), -1);
+    done_at(r, a, 1);
+    CU_ASSERT_EQUAL(next(r, NOW_US), 4);
+    CU_ASSERT_EQUAL(r->order.decision.prefill, a);
+    CU_ASSERT_EQUAL(r->dispatch.n_waiting, 0);
+    CU_ASSERT_EQUAL(r->dispatch.reach.n_anywhere, 0);
     for (uint32_t i = 0; i < DISPATCH_REACHES; i++)
-        CU_ASSERT_EQUAL(r.dispatch.reach.sets[i].n, 0);
-    rig_fini(&r);
+        CU_ASSERT_EQUAL(r->dispatch.reach.sets[i].n, 0);
 }
 
 /* A request leaves within the round in which it found no room: the instances
  * that it might have gone to are its shell's again, and are not looked at. */
-static void test_reach_left(void)
+RIG_TEST(test_reach_left)
 {
-    struct rig r;
     uint64_t first = 1u, alike = 1u, second = 2u;
 
-    rig_init(&r);
-    (void)add(&r, ROLE_PREFILL | ROLE_DECODE);
-    uint32_t b = add(&r, ROLE_PREFILL | ROLE_DECODE);
+    (void)add(r, ROLE_PREFILL | ROLE_DECODE);
+    uint32_t b = add(r, ROLE_PREFILL | ROLE_DECODE);
     for (int i = 0; i < 5; i++)
-        r.requests[i].ask.eligible = i < 2 ? &first : &second;
-    r.requests[5].ask.eligible = &alike;
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
-    CU_ASSERT_EQUAL(place(&r, 1, NOW_US), DISPATCH_WAIT);
-    CU_ASSERT_EQUAL(place(&r, 5, NOW_US), DISPATCH_WAIT); /* then the oldest */
-    CU_ASSERT_EQUAL(place(&r, 2, NOW_US), DISPATCH_SEND);
-    CU_ASSERT_EQUAL(place(&r, 3, NOW_US), DISPATCH_WAIT);
-    CU_ASSERT_EQUAL(place(&r, 4, NOW_US), DISPATCH_WAIT);
-    done_at(&r, b, 2);
-    CU_ASSERT_EQUAL(next(&r, NOW_US), 3); /* the first one found none */
-    CU_ASSERT_TRUE(r.dispatch.in_round);
-    done_at(&r, b, 3);
-    dispatch_forget(&r.dispatch, &r.requests[1]);
+        r->requests[i].ask.eligible = i < 2 ? &first : &second;
+    r->requests[5].ask.eligible = &alike;
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(place(r, 1, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(place(r, 5, NOW_US), DISPATCH_WAIT); /* then the oldest */
+    CU_ASSERT_EQUAL(place(r, 2, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(place(r, 3, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(place(r, 4, NOW_US), DISPATCH_WAIT);
+    done_at(r, b, 2);
+    CU_ASSERT_EQUAL(next(r, NOW_US), 3); /* the first one found none */
+    CU_ASSERT_TRUE(r->dispatch.in_round);
+    done_at(r, b, 3);
+    dispatch_forget(&r->dispatch, &r->requests[1]);
     first = 2u;
-    CU_ASSERT_EQUAL(next(&r, NOW_US), 4);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(next(r, NOW_US), 4);
 }
 
 /* An instance without the adapter joins while its requests wait: it is free for
  * others at once. */
-static void test_reach_joined(void)
+RIG_TEST(test_reach_joined)
 {
-    struct rig r;
     uint64_t first = 1u;
 
-    rig_init(&r);
-    uint32_t a = add(&r, ROLE_PREFILL | ROLE_DECODE);
+    uint32_t a = add(r, ROLE_PREFILL | ROLE_DECODE);
+
     for (int i = 0; i < 2; i++)
-        r.requests[i].ask.eligible = &first;
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
-    CU_ASSERT_EQUAL(place(&r, 1, NOW_US), DISPATCH_WAIT);
-    uint32_t b = add(&r, ROLE_PREFILL | ROLE_DECODE);
-    dispatch_freed(&r.dispatch);
-    CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
-    CU_ASSERT_EQUAL(place(&r, 2, NOW_US), DISPATCH_SEND);
-    CU_ASSERT_EQUAL(r.order.decision.prefill, b);
-    done_at(&r, a, 0);
-    CU_ASSERT_EQUAL(next(&r, NOW_US), 1);
-    rig_fini(&r);
+        r->requests[i].ask.eligible = &first;
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(place(r, 1, NOW_US), DISPATCH_WAIT);
+    uint32_t b = add(r, ROLE_PREFILL | ROLE_DECODE);
+    dispatch_freed(&r->dispatch);
+    CU_ASSERT_EQUAL(next(r, NOW_US), -1);
+    CU_ASSERT_EQUAL(place(r, 2, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(r->order.decision.prefill, b);
+    done_at(r, a, 0);
+    CU_ASSERT_EQUAL(next(r, NOW_US), 1);
 }
 
 enum { AGGREGATED = 3, STEPS = 200 };
@@ -1467,67 +1427,61 @@ static void test_reach_random(void)
 
 /* More sets of instances than are told apart hold up everybody; the set of all
  * instances is none. */
-static void test_reaches(void)
+RIG_TEST(test_reaches)
 {
-    struct rig r;
     uint64_t sets[DISPATCH_REACHES + 1], all = 3u;
     struct reach reach = {.n_anywhere = 0};
     struct schedule_decision second = {.prefill = 0};
     struct schedule_request ask = {.eligible = &all};
 
-    rig_init(&r);
-    add(&r, ROLE_PREFILL);
-    second.prefill = add(&r, ROLE_PREFILL | ROLE_DECODE);
+    add(r, ROLE_PREFILL);
+    second.prefill = add(r, ROLE_PREFILL | ROLE_DECODE);
     second.decode = second.prefill;
     uint32_t place = reach_add(&reach, &ask);
     CU_ASSERT(place < DISPATCH_REACHES);
-    CU_ASSERT_FALSE(reach_takes(&reach, REACH_MISSED, r.pool, &second));
-    reach_miss(&reach, r.pool, &ask, place);
-    CU_ASSERT_TRUE(reach_takes(&reach, REACH_MISSED, r.pool, &second));
+    CU_ASSERT_FALSE(reach_takes(&reach, REACH_MISSED, r->pool, &second));
+    reach_miss(&reach, r->pool, &ask, place);
+    CU_ASSERT_TRUE(reach_takes(&reach, REACH_MISSED, r->pool, &second));
     CU_ASSERT_FALSE(reach_missed(&reach, &ask));
     reach_begin(&reach);
-    CU_ASSERT_FALSE(reach_takes(&reach, REACH_MISSED, r.pool, &second));
+    CU_ASSERT_FALSE(reach_takes(&reach, REACH_MISSED, r->pool, &second));
     reach_remove(&reach, place);
     for (uint32_t i = 0; i <= DISPATCH_REACHES; i++) {
-        CU_ASSERT_FALSE(reach_takes(&reach, REACH_WAITING, r.pool, &second));
+        CU_ASSERT_FALSE(reach_takes(&reach, REACH_WAITING, r->pool, &second));
         sets[i] = 1u;
         ask.eligible = &sets[i];
         for (int times = 0; times < 2; times++)
             CU_ASSERT_EQUAL(reach_add(&reach, &ask) < DISPATCH_REACHES,
                             i < DISPATCH_REACHES);
     }
-    CU_ASSERT_TRUE(reach_takes(&reach, REACH_WAITING, r.pool, &second));
-    CU_ASSERT_FALSE(reach_takes_of(&ask, r.pool, &second));
+    CU_ASSERT_TRUE(reach_takes(&reach, REACH_WAITING, r->pool, &second));
+    CU_ASSERT_FALSE(reach_takes_of(&ask, r->pool, &second));
     ask = (struct schedule_request){.only = second.prefill};
-    CU_ASSERT_TRUE(reach_takes_of(&ask, r.pool, &second));
-    rig_fini(&r);
+    CU_ASSERT_TRUE(reach_takes_of(&ask, r->pool, &second));
 }
 
 /* How many wait for a place in a queue: counted while a request waits, however
  * often it is told what it lacks, and given back when it leaves. */
-static void test_waits_for_a_queue(void)
+RIG_TEST(test_waits_for_a_queue)
 {
-    struct rig r;
-    struct dispatch *d = &r.dispatch;
+    struct dispatch *d = &r->dispatch;
 
-    rig_init(&r);
-    held_lacks(d, &r.requests[0], false, true); /* it does not wait yet */
+    held_lacks(d, &r->requests[0], false, true); /* it does not wait yet */
     CU_ASSERT_EQUAL(d->n_for_queue, 0);
-    held_add(d, &r.requests[0]);
-    held_add(d, &r.requests[1]);
+    held_add(d, &r->requests[0]);
+    held_add(d, &r->requests[1]);
     CU_ASSERT_EQUAL(d->n_for_queue, 1);
-    held_lacks(d, &r.requests[0], false, true);
-    held_lacks(d, &r.requests[1], false, true);
+    held_lacks(d, &r->requests[0], false, true);
+    held_lacks(d, &r->requests[1], false, true);
     CU_ASSERT_EQUAL(d->n_for_queue, 2);
-    held_lacks(d, &r.requests[1], true, false);
+    held_lacks(d, &r->requests[1], true, false);
     CU_ASSERT_EQUAL(d->n_for_queue, 1);
     CU_ASSERT_EQUAL(d->n_for_link, 1);
-    held_remove(d, &r.requests[0]);
+    held_remove(d, &r->requests[0]);
     CU_ASSERT_EQUAL(d->n_for_queue, 0);
-    held_remove(d, &r.requests[1]);
+    held_remove(d, &r->requests[1]);
     CU_ASSERT_EQUAL(d->n_for_link, 0);
     CU_ASSERT_EQUAL(d->n_waiting, 0);
-    rig_fini(&r);
 }
 
 /* Two tenants: a decode's room is charged for the answer that is expected, and
@@ -1562,21 +1516,18 @@ static void test_charge_of_decode(void)
 }
 
 /* Where places are what is short, twice the answer is charged twice. */
-static void test_charge_of_place(void)
+RIG_TEST(test_charge_of_place)
 {
-    struct rig r;
     const double *used_us;
 
-    rig_init(&r);
-    use_plan(&r, "rho", 0);
-    r.dispatch.share.matters = true;
-    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
-    used_us = r.dispatch.share.tenants[r.requests[0].place].used_us;
+    use_plan(r, "rho", 0);
+    r->dispatch.share.matters = true;
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_SEND);
+    used_us = r->dispatch.share.tenants[r->requests[0].place].used_us;
     /* The one place, for 10 steps of 100 us. */
     CU_ASSERT_DOUBLE_EQUAL(used_us[SHARE_DECODE], 1000.0, 1e-6);
-    dispatch_decoded(&r.dispatch, &r.requests[0], 20, NOW_US);
+    dispatch_decoded(&r->dispatch, &r->requests[0], 20, NOW_US);
     CU_ASSERT_DOUBLE_EQUAL(used_us[SHARE_DECODE], 2000.0, 1e-6);
-    rig_fini(&r);
 }
 
 static const struct suite_test tests[] = {

@@ -77,55 +77,46 @@ static void refuse(struct rig *r, int i, int status, int64_t now_us)
     forward_prefill_over(&r->requests[i], false, now_us);
 }
 
+#define RIG_TEST(test) SUITE_TEST(test, struct rig, r, rig_init(r), rig_fini(r))
+
 /* The first of the line is refused while the engine computes the two behind it,
  * in one step: that began when the refused one's turn did. */
-static void test_refused(void)
+RIG_TEST(test_refused)
 {
-    struct rig r;
     const struct steps_step *step;
 
-    rig_init(&r);
-    step = &r.engine->prefill_steps.now;
+    step = &r->engine->prefill_steps.now;
     for (uint32_t i = 0; i < REQUESTS; i++)
-        join(&r, i, 1000);
-    forward_prefill_over(&r.requests[1], true, 60000); /* out of turn */
-    refuse(&r, 0, 400, 60010);
-    CU_ASSERT_EQUAL(r.requests[2].attempt.turn_us, 1000);
-    forward_prefill_over(&r.requests[2], true, 60020);
+        join(r, i, 1000);
+    forward_prefill_over(&r->requests[1], true, 60000); /* out of turn */
+    refuse(r, 0, 400, 60010);
+    CU_ASSERT_EQUAL(r->requests[2].attempt.turn_us, 1000);
+    forward_prefill_over(&r->requests[2], true, 60020);
     CU_ASSERT_EQUAL(step->prompts, 2);
     CU_ASSERT_EQUAL(step->tokens, 2 * TOKENS);
     CU_ASSERT_EQUAL(step->us, 59020);
-    rig_fini(&r);
 }
 
 /* It cannot have been computed before it came; and one that is refused in the
  * middle of the line changes nobody's turn. */
-static void test_came_later(void)
+RIG_TEST(test_came_later)
 {
-    struct rig r;
-
-    rig_init(&r);
-    join(&r, 0, 1000);
-    join(&r, 1, 5000);
-    join(&r, 2, 6000);
-    refuse(&r, 1, 400, 7000);
-    CU_ASSERT_EQUAL(r.requests[0].attempt.turn_us, 1000);
-    refuse(&r, 0, 503, 9000);
-    CU_ASSERT_EQUAL(r.requests[2].attempt.turn_us, 6000);
-    rig_fini(&r);
+    join(r, 0, 1000);
+    join(r, 1, 5000);
+    join(r, 2, 6000);
+    refuse(r, 1, 400, 7000);
+    CU_ASSERT_EQUAL(r->requests[0].attempt.turn_us, 1000);
+    refuse(r, 0, 503, 9000);
+    CU_ASSERT_EQUAL(r->requests[2].attempt.turn_us, 6000);
 }
 
 /* An engine that fails may have computed it: the next one begins then. */
-static void test_failed(void)
+RIG_TEST(test_failed)
 {
-    struct rig r;
-
-    rig_init(&r);
-    join(&r, 0, 1000);
-    join(&r, 1, 5000);
-    refuse(&r, 0, 500, 9000);
-    CU_ASSERT_EQUAL(r.requests[1].attempt.turn_us, 9000);
-    rig_fini(&r);
+    join(r, 0, 1000);
+    join(r, 1, 5000);
+    refuse(r, 0, 500, 9000);
+    CU_ASSERT_EQUAL(r->requests[1].attempt.turn_us, 9000);
 }
 
 static const char three_text[] =

@@ -133,9 +133,12 @@ static void test_memory(void)
     CU_ASSERT_PTR_NULL(m.slab);
 }
 
-static void test_match_and_pins(void)
+#define STORE_TEST(test, ...)                                           \
+    SUITE_TEST_OF(test, struct kv_store, store, new_store(__VA_ARGS__), \
+                  kv_store_free(store))
+
+STORE_TEST(test_match_and_pins, 4, 64)
 {
-    struct kv_store *store = new_store(4, 64);
     uint32_t ids[4];
     uint32_t other[4];
     uint32_t changed[8];
@@ -157,14 +160,12 @@ static void test_match_and_pins(void)
     CU_ASSERT_EQUAL(kv_store_alloc(store, 3, other), 0);
     CU_ASSERT_EQUAL(kv_store_match(store, keys, prompt, 4, ids), 1);
     kv_store_check(store);
-    kv_store_free(store);
 }
 
 /* A child computed on a colliding parent must not be found through the key of
  * the other parent, although key, tokens and parent key are all equal. */
-static void test_parent_identity(void)
+STORE_TEST(test_parent_identity, 4, 64)
 {
-    struct kv_store *store = new_store(4, 64);
     const uint32_t twin[] = {9, 9, 3, 4};
     uint32_t ids[2];
     uint32_t held = KV_BLOCK_NONE;
@@ -180,13 +181,11 @@ static void test_parent_identity(void)
     CU_ASSERT_EQUAL(held, KV_BLOCK_NONE);
     CU_ASSERT_EQUAL(kv_store_match(store, keys, twin, 2, ids), 0);
     kv_store_check(store);
-    kv_store_free(store);
 }
 
 /* A number names one content of a block for good. */
-static void test_identity(void)
+STORE_TEST(test_identity, 2, 64)
 {
-    struct kv_store *store = new_store(2, 64);
     uint32_t id[2];
 
     fill(store, 2);
@@ -207,12 +206,10 @@ static void test_identity(void)
     CU_ASSERT_EQUAL(id[0], child);
     CU_ASSERT_NOT_EQUAL(kv_store_number(store, child), number);
     kv_store_release(store, id[0]);
-    kv_store_free(store);
 }
 
-static void test_duplicate(void)
+STORE_TEST(test_duplicate, 4, 64)
 {
-    struct kv_store *store = new_store(4, 64);
     uint32_t id[2];
     uint32_t held = KV_BLOCK_NONE;
     uint32_t child;
@@ -232,12 +229,10 @@ static void test_duplicate(void)
     kv_store_release(store, id[1]);
     kv_store_release(store, held);
     kv_store_check(store);
-    kv_store_free(store);
 }
 
-static void test_events_and_inventory(void)
+STORE_TEST(test_events_and_inventory, 2, 3)
 {
-    struct kv_store *store = new_store(2, 3);
     struct kv_event e;
     uint32_t ids[2];
     uint32_t cursor = KV_BLOCK_NONE;
@@ -272,14 +267,12 @@ static void test_events_and_inventory(void)
     CU_ASSERT(kv_store_take_resync(store));
     CU_ASSERT(!kv_store_take_resync(store));
     kv_store_check(store);
-    kv_store_free(store);
 }
 
 /* A parent of a pinned block cannot leave: it is no room for others, and
  * nothing is evicted for them in vain. */
-static void test_parents_of_pinned(void)
+STORE_TEST(test_parents_of_pinned, 4, 20)
 {
-    struct kv_store *store = new_store(4, 20);
     uint32_t tokens[3 * BT] = {0};
     uint64_t chain[3] = {1, 2, 3};
     uint32_t ids[4], held;
@@ -305,7 +298,6 @@ static void test_parents_of_pinned(void)
     kv_store_stats(store, &stats);
     CU_ASSERT_EQUAL(stats.evicted_blocks, 0);
     CU_ASSERT_NOT_EQUAL(kv_store_find_key(store, 9), KV_BLOCK_NONE);
-    kv_store_free(store);
 }
 
 /* --- the obvious model ------------------------------------------------- */

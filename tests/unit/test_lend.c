@@ -90,60 +90,56 @@ static size_t running(const struct rig *r)
     return n;
 }
 
+#define RIG_TEST(test) \
+    SUITE_TEST(test, struct rig, r, rig_init(r, 3), rig_fini(r))
+
 /* 5.12 s of work in four stages of a quarter of the layers each, at 80 %: ten
  * chunks in the first, and the last through three more. */
-static void test_four(void)
+RIG_TEST(test_four)
 {
-    struct rig r;
-
-    rig_init(&r, 3);
-    CU_ASSERT_EQUAL(decide(&r)->lent.n, 3);
-    CU_ASSERT_EQUAL(r.d.chosen.prefill_us, (5120000 + 3 * 512000) * 10 / 32);
-    CU_ASSERT_EQUAL(r.d.chosen.ttft_us, r.d.chosen.prefill_us);
-    CU_ASSERT_EQUAL(r.d.chosen.predicted_us, r.d.chosen.prefill_us);
+    CU_ASSERT_EQUAL(decide(r)->lent.n, 3);
+    CU_ASSERT_EQUAL(r->d.chosen.prefill_us, (5120000 + 3 * 512000) * 10 / 32);
+    CU_ASSERT_EQUAL(r->d.chosen.ttft_us, r->d.chosen.prefill_us);
+    CU_ASSERT_EQUAL(r->d.chosen.predicted_us, r->d.chosen.prefill_us);
     for (uint32_t i = 0; i < 3; i++) {
-        CU_ASSERT_NOT_EQUAL(r.d.lent.members[i], r.d.prefill);
-        CU_ASSERT_NOT_EQUAL(r.d.lent.members[i], r.ids[N - 1]);
+        CU_ASSERT_NOT_EQUAL(r->d.lent.members[i], r->d.prefill);
+        CU_ASSERT_NOT_EQUAL(r->d.lent.members[i], r->ids[N - 1]);
     }
     /* All are busy until it is done: of three that are idle one is lent to
      * another, and to a third none. */
-    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.d), 0);
-    CU_ASSERT_EQUAL(running(&r), 3);
-    struct schedule_lent lent = r.d.lent;
-    r.request.request_id = 2;
-    CU_ASSERT_EQUAL(decide(&r)->lent.n, 1);
-    CU_ASSERT_EQUAL(r.d.chosen.queue_us, 0);
-    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.d), 0);
-    r.request.request_id = 3;
-    CU_ASSERT_EQUAL(decide(&r)->lent.n, 0);
-    CU_ASSERT_EQUAL(r.d.chosen.queue_us, 0);
-    schedule_give_back(r.pool, &lent, 1, r.request.now_us);
+    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->d), 0);
+    CU_ASSERT_EQUAL(running(r), 3);
+    struct schedule_lent lent = r->d.lent;
+    r->request.request_id = 2;
+    CU_ASSERT_EQUAL(decide(r)->lent.n, 1);
+    CU_ASSERT_EQUAL(r->d.chosen.queue_us, 0);
+    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->d), 0);
+    r->request.request_id = 3;
+    CU_ASSERT_EQUAL(decide(r)->lent.n, 0);
+    CU_ASSERT_EQUAL(r->d.chosen.queue_us, 0);
+    schedule_give_back(r->pool, &lent, 1, r->request.now_us);
     CU_ASSERT_EQUAL(lent.n, 0);
-    CU_ASSERT_EQUAL(running(&r), 1);
-    CU_ASSERT_EQUAL(decide(&r)->lent.n, 1);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(running(r), 1);
+    CU_ASSERT_EQUAL(decide(r)->lent.n, 1);
 }
 
 /* Four instances are busy for the group's time, and that is what a prefill's
  * price and its tenant's charge go by. */
-static void test_spent(void)
+RIG_TEST(test_spent)
 {
     struct dispatch d;
     struct dispatch_order order;
     struct dispatch_request asked = {
         .ask = {.request_id = 1, .n_tokens = 5120, .max_output_tokens = 1}};
-    struct rig r;
 
-    rig_init(&r, 3);
     dispatch_init(&d);
-    d.scheduler = r.scheduler;
+    d.scheduler = r->scheduler;
     dispatch_place(&d, &asked, 1000000, &order);
     CU_ASSERT_EQUAL(order.action, DISPATCH_SEND);
     CU_ASSERT_EQUAL_FATAL(order.decision.lent.n, 3);
     CU_ASSERT_EQUAL(schedule_spent_us(&order.decision), 4 * 2080000);
     CU_ASSERT_DOUBLE_EQUAL(asked.charged_us, 4 * 2080000.0, 1e-6);
     CU_ASSERT_DOUBLE_EQUAL(order.decision.price_us, 4 * 2080000.0, 1e-6);
-    rig_fini(&r);
 }
 
 /* Half of the idle ones stay so. */
@@ -163,16 +159,12 @@ static void test_half(void)
 }
 
 /* With over half of the room to decode reserved nothing is lent. */
-static void test_room(void)
+RIG_TEST(test_room)
 {
-    struct rig r;
-
-    rig_init(&r, 3);
-    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[N - 1], 9, 49999, 2), 0);
-    CU_ASSERT_EQUAL(decide(&r)->lent.n, 3);
-    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[N - 1], 10, 1, 1), 0);
-    CU_ASSERT_EQUAL(decide(&r)->lent.n, 0);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->ids[N - 1], 9, 49999, 2), 0);
+    CU_ASSERT_EQUAL(decide(r)->lent.n, 3);
+    CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->ids[N - 1], 10, 1, 1), 0);
+    CU_ASSERT_EQUAL(decide(r)->lent.n, 0);
 }
 
 /* Three quarters of 5.12 MB come to the leader: over 2 MB/s in less time than
@@ -204,24 +196,20 @@ static void test_links(void)
 
 /* A short prompt interrupts a long one, but none that is computed in stages,
  * neither the leader nor a member: all of the others would stand still. */
-static void test_stage(void)
+RIG_TEST(test_stage)
 {
-    struct rig r;
-
-    rig_init(&r, 3);
-    CU_ASSERT_EQUAL(decide(&r)->lent.n, 3);
-    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.d), 0);
+    CU_ASSERT_EQUAL(decide(r)->lent.n, 3);
+    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->d), 0);
     CU_ASSERT_EQUAL(
-        pool_prefill_started(r.pool, r.d.prefill, 1, r.request.now_us), 0);
-    uint32_t leader = r.d.prefill, member = r.d.lent.members[0];
-    r.request.request_id = 2;
-    r.request.n_tokens = 100;
-    r.request.max_output_tokens = 1;
-    r.request.only = leader;
-    CU_ASSERT_EQUAL(decide(&r)->chosen.queue_us, 2080000);
-    r.request.only = member;
-    CU_ASSERT_EQUAL(decide(&r)->chosen.queue_us, 2080000);
-    rig_fini(&r);
+        pool_prefill_started(r->pool, r->d.prefill, 1, r->request.now_us), 0);
+    uint32_t leader = r->d.prefill, member = r->d.lent.members[0];
+    r->request.request_id = 2;
+    r->request.n_tokens = 100;
+    r->request.max_output_tokens = 1;
+    r->request.only = leader;
+    CU_ASSERT_EQUAL(decide(r)->chosen.queue_us, 2080000);
+    r->request.only = member;
+    CU_ASSERT_EQUAL(decide(r)->chosen.queue_us, 2080000);
 }
 
 /* An SLO that one alone misses is met. */
@@ -261,20 +249,16 @@ static void test_none(void)
 }
 
 /* A commit that fails leaves nothing behind. */
-static void test_stale(void)
+RIG_TEST(test_stale)
 {
-    struct rig r;
-
-    rig_init(&r, 3);
-    (void)decide(&r);
-    CU_ASSERT_EQUAL(pool_remove(r.pool, r.d.lent.members[2], 1000000), 0);
-    CU_ASSERT(schedule_commit(r.scheduler, &r.request, &r.d) < 0);
+    (void)decide(r);
+    CU_ASSERT_EQUAL(pool_remove(r->pool, r->d.lent.members[2], 1000000), 0);
+    CU_ASSERT(schedule_commit(r->scheduler, &r->request, &r->d) < 0);
     for (uint32_t i = 0; i < N; i++) {
-        const struct pool_instance *p = pool_get(r.pool, r.ids[i]);
+        const struct pool_instance *p = pool_get(r->pool, r->ids[i]);
 
         CU_ASSERT(!p || p->n_running + p->n_waiting + p->n_decodes == 0);
     }
-    rig_fini(&r);
 }
 
 static const struct suite_test tests[] = {

@@ -45,36 +45,37 @@ static struct loader_source *add(struct load_rig *rig, uint32_t i, bool *gone)
     return loader_add_source(rig->loader, name, &ops, gone);
 }
 
+#define LOAD_RIG_TEST(test, ...)                                   \
+    SUITE_TEST(test, struct load_rig, rig, init(rig, __VA_ARGS__), \
+               load_rig_fini(rig))
+
 /* In a full table a new source takes the place of the oldest that nobody
  * uses, and of none that is held. */
-static void test_full_table(void)
+LOAD_RIG_TEST(test_full_table, 0)
 {
     static bool gone[LOADER_SOURCES_MAX + 2];
     struct loader_source *s[LOADER_SOURCES_MAX + 1];
-    struct load_rig rig;
 
-    init(&rig, 0);
     for (uint32_t i = 0; i < LOADER_SOURCES_MAX; i++) {
-        s[i] = add(&rig, i, &gone[i]);
+        s[i] = add(rig, i, &gone[i]);
         CU_ASSERT_PTR_NOT_NULL_FATAL(s[i]);
     }
     loader_source_hold(s[0]);
     s[LOADER_SOURCES_MAX] =
-        add(&rig, LOADER_SOURCES_MAX, &gone[LOADER_SOURCES_MAX]);
+        add(rig, LOADER_SOURCES_MAX, &gone[LOADER_SOURCES_MAX]);
     CU_ASSERT_PTR_NOT_NULL_FATAL(s[LOADER_SOURCES_MAX]);
     CU_ASSERT_FALSE(gone[0]);
     CU_ASSERT_TRUE(gone[1]);
-    CU_ASSERT_PTR_EQUAL(loader_find_source(rig.loader, "s0"), s[0]);
-    CU_ASSERT_PTR_NULL(loader_find_source(rig.loader, "s1"));
+    CU_ASSERT_PTR_EQUAL(loader_find_source(rig->loader, "s0"), s[0]);
+    CU_ASSERT_PTR_NULL(loader_find_source(rig->loader, "s1"));
     for (uint32_t i = 2; i <= LOADER_SOURCES_MAX; i++)
         loader_source_hold(s[i]);
-    CU_ASSERT_PTR_NULL(add(&rig, 99, &gone[LOADER_SOURCES_MAX + 1]));
+    CU_ASSERT_PTR_NULL(add(rig, 99, &gone[LOADER_SOURCES_MAX + 1]));
     loader_source_release(s[0]);
-    CU_ASSERT_PTR_NOT_NULL(add(&rig, 99, &gone[LOADER_SOURCES_MAX + 1]));
+    CU_ASSERT_PTR_NOT_NULL(add(rig, 99, &gone[LOADER_SOURCES_MAX + 1]));
     CU_ASSERT_TRUE(gone[0]);
     for (uint32_t i = 2; i <= LOADER_SOURCES_MAX; i++)
         loader_source_release(s[i]);
-    load_rig_fini(&rig);
 }
 
 /* At a rate that lets nothing through in a lifetime, nothing comes: the time
@@ -143,15 +144,14 @@ static void test_ever_so_little(void)
 }
 
 /* Nor those behind it, who are not even asked for. */
-static void test_ever_so_little_for_many(void)
+LOAD_RIG_TEST(test_ever_so_little_for_many, 0)
 {
     static uint32_t prompts[2][PROMPT];
     struct request *r[2];
-    struct load_rig rig;
     bool waiting = true;
 
-    init(&rig, 0);
-    struct rig_source *s = load_rig_source(&rig, BLOCK_FETCHED);
+    struct rig_source *s = load_rig_source(rig, BLOCK_FETCHED);
+
     for (uint32_t i = 0; i < 2; i++) {
         for (uint32_t k = 0; k < PROMPT; k++)
             prompts[i][k] = (k * 7 + i) % 250;
@@ -159,21 +159,20 @@ static void test_ever_so_little_for_many(void)
     }
     int64_t start_us = rig_now_us;
     for (uint32_t i = 0; i < 2; i++)
-        r[i] = load_rig_request(&rig, prompts[i], PROMPT, 1, LOAD_MODE_LOAD);
+        r[i] = load_rig_request(rig, prompts[i], PROMPT, 1, LOAD_MODE_LOAD);
     while (waiting && s->n_pieces > 0) {
         waiting = false;
         rig_now_us += 4900000;
         source_deliver(s, 0);
-        loader_tick(rig.loader);
-        load_rig_poke(&rig);
+        loader_tick(rig->loader);
+        load_rig_poke(rig);
         for (uint32_t i = 0; i < 2; i++)
             waiting = waiting || r[i]->load.job;
     }
     CU_ASSERT(rig_now_us - start_us > 30000000);
     CU_ASSERT(rig_now_us - start_us < 50000000);
-    CU_ASSERT(load_rig_run(&rig, step_us));
-    CU_ASSERT_EQUAL(rig.n_done, 2);
-    load_rig_fini(&rig);
+    CU_ASSERT(load_rig_run(rig, step_us));
+    CU_ASSERT_EQUAL(rig->n_done, 2);
 }
 
 /* A poke of everything, `us` later. */
@@ -366,48 +365,43 @@ static void test_promise_kept(void)
 }
 
 /* No room for other blocks: the request fails, and the worker goes on. */
-static void test_hangs_without_room(void)
+LOAD_RIG_TEST(test_hangs_without_room, 0)
 {
-    struct load_rig rig;
     struct kv_store_stats stats;
 
-    init(&rig, 0);
-    struct rig_source *s = load_rig_source(&rig, BLOCK_FROM_DISK);
+    struct rig_source *s = load_rig_source(rig, BLOCK_FROM_DISK);
+
     source_add(s, prompt, PROMPT / BT, NULL);
     for (int i = 0; i < 3; i++) /* 63 blocks are more than there are */
-        load_rig_request(&rig, prompt, PROMPT, 1, LOAD_MODE_LOAD);
-    kv_store_stats(rig.store, &stats);
+        load_rig_request(rig, prompt, PROMPT, 1, LOAD_MODE_LOAD);
+    kv_store_stats(rig->store, &stats);
     uint32_t spare[60];
     uint32_t n = stats.free_blocks;
-    CU_ASSERT_EQUAL_FATAL(kv_store_alloc(rig.store, n, spare), 0);
-    later(&rig, 30000000);
-    CU_ASSERT_EQUAL(rig.n_failed, 1);
+    CU_ASSERT_EQUAL_FATAL(kv_store_alloc(rig->store, n, spare), 0);
+    later(rig, 30000000);
+    CU_ASSERT_EQUAL(rig->n_failed, 1);
     while (n > 0)
-        kv_store_release(rig.store, spare[--n]);
-    load_rig_poke(&rig);
-    CU_ASSERT(load_rig_run(&rig, step_us));
-    CU_ASSERT_EQUAL(rig.n_done, 2);
-    load_rig_fini(&rig);
+        kv_store_release(rig->store, spare[--n]);
+    load_rig_poke(rig);
+    CU_ASSERT(load_rig_run(rig, step_us));
+    CU_ASSERT_EQUAL(rig->n_done, 2);
 }
 
 /* A piece that a shut throttle keeps back does not hold a request for ever. */
-static void test_late_in_the_throttle(void)
+LOAD_RIG_TEST(test_late_in_the_throttle, 1e-3)
 {
-    struct load_rig rig;
+    struct rig_source *s = load_rig_source(rig, BLOCK_FETCHED);
 
-    init(&rig, 1e-3);
-    struct rig_source *s = load_rig_source(&rig, BLOCK_FETCHED);
     source_add(s, prompt, PROMPT / BT, NULL);
     struct request *r =
-        load_rig_request(&rig, prompt, PROMPT, 1, LOAD_MODE_LOAD);
-    later(&rig, 29000000);
+        load_rig_request(rig, prompt, PROMPT, 1, LOAD_MODE_LOAD);
+    later(rig, 29000000);
     CU_ASSERT(r->load.held_back);
     CU_ASSERT_EQUAL(s->n_pieces, 0);
-    later(&rig, 2000000);
-    CU_ASSERT(load_rig_run(&rig, step_us));
-    CU_ASSERT_EQUAL(rig.n_done, 1);
-    CU_ASSERT_EQUAL(rig.last.load.n_fetched, 0);
-    load_rig_fini(&rig);
+    later(rig, 2000000);
+    CU_ASSERT(load_rig_run(rig, step_us));
+    CU_ASSERT_EQUAL(rig->n_done, 1);
+    CU_ASSERT_EQUAL(rig->last.load.n_fetched, 0);
 }
 
 /* Pieces in the throttle of a source that is lost, or of a request that is
@@ -440,27 +434,24 @@ static void test_throttle_lets_go(void)
 
 /* Of two sources one sends next to nothing: it is given up by itself, and the
  * other brings the rest. */
-static void test_one_is_slow(void)
+LOAD_RIG_TEST(test_one_is_slow, 0)
 {
-    struct load_rig rig;
+    struct rig_source *slow = load_rig_source(rig, BLOCK_FETCHED);
+    struct rig_source *good = load_rig_source(rig, BLOCK_FROM_DISK);
 
-    init(&rig, 0);
-    struct rig_source *slow = load_rig_source(&rig, BLOCK_FETCHED);
-    struct rig_source *good = load_rig_source(&rig, BLOCK_FROM_DISK);
     source_add(slow, prompt, PROMPT / BT, NULL);
     source_add(good, prompt, PROMPT / BT, NULL);
     struct request *r =
-        load_rig_request(&rig, prompt, PROMPT, 1, LOAD_MODE_BOTH);
+        load_rig_request(rig, prompt, PROMPT, 1, LOAD_MODE_BOTH);
     /* The engine has others to serve meanwhile. */
     for (int i = 0; r->load.job && i < 100; i++) {
         if (good->n_pieces > 0)
             source_deliver(good, 0);
-        later(&rig, 1600000);
+        later(rig, 1600000);
     }
     CU_ASSERT_EQUAL(slow->n_pieces, 0);
-    CU_ASSERT(load_rig_run(&rig, step_us));
-    CU_ASSERT_EQUAL(rig.last.load.n_disk, PROMPT / BT);
-    load_rig_fini(&rig);
+    CU_ASSERT(load_rig_run(rig, step_us));
+    CU_ASSERT_EQUAL(rig->last.load.n_disk, PROMPT / BT);
 }
 
 static const struct suite_test tests[] = {

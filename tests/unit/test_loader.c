@@ -155,51 +155,50 @@ static void test_two_sources(void)
     }
 }
 
-/* A slow source is not spared where the faster one has nothing. */
-static void test_slow_has_more(void)
-{
-    struct load_rig rig;
+#define LOAD_RIG_TEST(test, ...)                                   \
+    SUITE_TEST(test, struct load_rig, rig, init(rig, __VA_ARGS__), \
+               load_rig_fini(rig))
 
-    init(&rig, 400);
-    struct rig_source *fast = add_source(&rig, BLOCK_FETCHED, 20, BLOCKS);
-    add_source(&rig, BLOCK_FROM_DISK, 400, BLOCKS);
+/* A slow source is not spared where the faster one has nothing. */
+LOAD_RIG_TEST(test_slow_has_more, 400)
+{
+    struct rig_source *fast = add_source(rig, BLOCK_FETCHED, 20, BLOCKS);
+
+    add_source(rig, BLOCK_FROM_DISK, 400, BLOCKS);
     for (int i = 0; i < 2; i++) {
-        load_rig_request(&rig, prompt[i], PROMPT, 1, LOAD_MODE_LOAD);
-        CU_ASSERT(load_rig_run(&rig, step_us));
-        CU_ASSERT_EQUAL(rig.last.load.n_fetched + rig.last.load.n_disk, BLOCKS);
+        load_rig_request(rig, prompt[i], PROMPT, 1, LOAD_MODE_LOAD);
+        CU_ASSERT(load_rig_run(rig, step_us));
+        CU_ASSERT_EQUAL(rig->last.load.n_fetched + rig->last.load.n_disk,
+                        BLOCKS);
         fast->limit_blocks = 5;
     }
-    CU_ASSERT_EQUAL(rig.last.load.n_disk, BLOCKS - 5);
-    CU_ASSERT_EQUAL(rig.n_done, 2);
-    load_rig_fini(&rig);
+    CU_ASSERT_EQUAL(rig->last.load.n_disk, BLOCKS - 5);
+    CU_ASSERT_EQUAL(rig->n_done, 2);
 }
 
 /* What a source has by plan, it is asked for first. */
-static void test_planned_runs(void)
+LOAD_RIG_TEST(test_planned_runs, 200)
 {
-    struct load_rig rig;
     struct load_request plan = {.mode = LOAD_MODE_LOAD, .n_sources = 2};
 
-    init(&rig, 200);
-    add_source(&rig, BLOCK_FROM_DISK, 100, BLOCKS);
-    add_source(&rig, BLOCK_FETCHED, 100, BLOCKS);
-    rig.sources[0].unused = rig.sources[1].unused = true;
+    add_source(rig, BLOCK_FROM_DISK, 100, BLOCKS);
+    add_source(rig, BLOCK_FETCHED, 100, BLOCKS);
+    rig->sources[0].unused = rig->sources[1].unused = true;
     struct request *r =
-        load_rig_request(&rig, prompt[0], PROMPT, 1, LOAD_MODE_LOAD);
+        load_rig_request(rig, prompt[0], PROMPT, 1, LOAD_MODE_LOAD);
     for (uint32_t i = 0; i < 2; i++) {
-        plan.sources[i].source = rig.sources[i].source;
+        plan.sources[i].source = rig->sources[i].source;
         plan.sources[i].from_block = i * 40;
         plan.sources[i].to_block = i ? BLOCKS : 40;
     }
-    CU_ASSERT_EQUAL_FATAL(loader_add(rig.loader, r, &plan), 0);
-    load_rig_poke(&rig);
-    CU_ASSERT_EQUAL(TAILQ_FIRST(&rig.sources[0].pieces)->block, 39);
-    CU_ASSERT_EQUAL(TAILQ_FIRST(&rig.sources[1].pieces)->block, 63);
-    CU_ASSERT(load_rig_run(&rig, step_us));
+    CU_ASSERT_EQUAL_FATAL(loader_add(rig->loader, r, &plan), 0);
+    load_rig_poke(rig);
+    CU_ASSERT_EQUAL(TAILQ_FIRST(&rig->sources[0].pieces)->block, 39);
+    CU_ASSERT_EQUAL(TAILQ_FIRST(&rig->sources[1].pieces)->block, 63);
+    CU_ASSERT(load_rig_run(rig, step_us));
     /* The faster done helps the other: 24 and 40 blocks become 32 each. */
-    CU_ASSERT(rig.last.load.n_disk >= 31 && rig.last.load.n_disk <= 33);
-    CU_ASSERT_EQUAL(rig.last.load.n_disk + rig.last.load.n_fetched, BLOCKS);
-    load_rig_fini(&rig);
+    CU_ASSERT(rig->last.load.n_disk >= 31 && rig->last.load.n_disk <= 33);
+    CU_ASSERT_EQUAL(rig->last.load.n_disk + rig->last.load.n_fetched, BLOCKS);
 }
 
 /* 64 blocks of 1 KiB at 10 MB/s are 6.55 ms, however fast the source is. */
@@ -259,45 +258,41 @@ static void test_queue(void)
 
 /* Layer by layer: the suffix ends one layer after the last one came, and the
  * step is not begun before that can be. */
-static void test_layerwise(void)
+LOAD_RIG_TEST(test_layerwise, 200)
 {
-    struct load_rig rig;
-
-    init(&rig, 200);
-    add_source(&rig, BLOCK_FETCHED, 100, BLOCKS);
-    load_rig_request(&rig, prompt[1], PROMPT, 1, LOAD_MODE_LAYERWISE);
-    CU_ASSERT(load_rig_run(&rig, step_us));
+    add_source(rig, BLOCK_FETCHED, 100, BLOCKS);
+    load_rig_request(rig, prompt[1], PROMPT, 1, LOAD_MODE_LAYERWISE);
+    CU_ASSERT(load_rig_run(rig, step_us));
     rig_now_us += 1000;
     int64_t start_us = rig_now_us;
     struct request *r =
-        load_rig_request(&rig, prompt[0], PROMPT, 1, LOAD_MODE_LAYERWISE);
-    while (load_rig_form(&rig) == 0) {
+        load_rig_request(rig, prompt[0], PROMPT, 1, LOAD_MODE_LAYERWISE);
+    while (load_rig_form(rig) == 0) {
         CU_ASSERT(r->load.held_back);
-        CU_ASSERT_FATAL(rig.sources[0].n_pieces > 0);
-        rig_now_us = source_next_us(&rig.sources[0]);
-        rig.sources[0].busy_until_us = rig_now_us;
-        source_deliver(&rig.sources[0], 0);
-        load_rig_poke(&rig);
+        CU_ASSERT_FATAL(rig->sources[0].n_pieces > 0);
+        rig_now_us = source_next_us(&rig->sources[0]);
+        rig->sources[0].busy_until_us = rig_now_us;
+        source_deliver(&rig->sources[0], 0);
+        load_rig_poke(rig);
     }
-    int64_t suffix_us = step_us(rig.segments, 1);
+    int64_t suffix_us = step_us(rig->segments, 1);
     int64_t begun_us = rig_now_us - start_us;
     CU_ASSERT(r->step.gated);
-    CU_ASSERT_EQUAL(rig.segments[0].position, BLOCKS * BT);
+    CU_ASSERT_EQUAL(rig->segments[0].position, BLOCKS * BT);
     /* Three quarters of the step before the load ends, to a piece. */
     printf("[begun at %lld of 6400 us, a step is %lld us] ",
            (long long)begun_us, (long long)suffix_us);
     CU_ASSERT(begun_us >= 6400 - suffix_us * 3 / 4 - 50);
     CU_ASSERT(begun_us <= 6400 - suffix_us * 3 / 4 + 50);
-    while (rig.sources[0].n_pieces > 0) {
-        source_deliver(&rig.sources[0], 0);
-        load_rig_poke(&rig);
+    while (rig->sources[0].n_pieces > 0) {
+        source_deliver(&rig->sources[0], 0);
+        load_rig_poke(rig);
     }
     CU_ASSERT_EQUAL(layer_gate_layers(&r->step.gate), LAYERS);
-    rig.segments[0].token_out = 65;
-    load_rig_complete(&rig, 0);
-    CU_ASSERT_EQUAL(rig.last.load.n_fetched, BLOCKS);
-    CU_ASSERT_EQUAL(rig.n_done, 2);
-    load_rig_fini(&rig);
+    rig->segments[0].token_out = 65;
+    load_rig_complete(rig, 0);
+    CU_ASSERT_EQUAL(rig->last.load.n_fetched, BLOCKS);
+    CU_ASSERT_EQUAL(rig->n_done, 2);
 }
 
 /* Layer by layer with a damaged block: what is in front of it is used, also if
@@ -338,33 +333,30 @@ static void test_layerwise_damage(void)
 
 /* A step that waited in vain is time of the prefill, which has begun: what it
  * had waited for its turn stays what it was. */
-static void test_stalled_queue_time(void)
+LOAD_RIG_TEST(test_stalled_queue_time, 200)
 {
-    struct load_rig rig;
+    struct rig_source *a = add_source(rig, BLOCK_FETCHED, 100, BLOCKS);
 
-    init(&rig, 200);
-    struct rig_source *a = add_source(&rig, BLOCK_FETCHED, 100, BLOCKS);
-    load_rig_request(&rig, prompt[1], PROMPT, 1, LOAD_MODE_LAYERWISE);
-    CU_ASSERT(load_rig_run(&rig, step_us));
+    load_rig_request(rig, prompt[1], PROMPT, 1, LOAD_MODE_LAYERWISE);
+    CU_ASSERT(load_rig_run(rig, step_us));
     rig_now_us += 1000;
     struct request *r =
-        load_rig_request(&rig, prompt[0], PROMPT, 1, LOAD_MODE_LAYERWISE);
+        load_rig_request(rig, prompt[0], PROMPT, 1, LOAD_MODE_LAYERWISE);
     r->turn.arrival_us -= 70000; /* behind others */
-    while (load_rig_form(&rig) == 0) {
+    while (load_rig_form(rig) == 0) {
         rig_now_us = source_next_us(a);
         a->busy_until_us = rig_now_us;
         source_deliver(a, 0);
-        load_rig_poke(&rig);
+        load_rig_poke(rig);
     }
     int64_t queue_us = request_queue_us(r);
     CU_ASSERT(queue_us >= 70000);
     rig_now_us += 250000;
-    load_rig_complete(&rig, -EIO);
+    load_rig_complete(rig, -EIO);
     CU_ASSERT(r->load.held_back);
-    CU_ASSERT(load_rig_run(&rig, step_us));
-    CU_ASSERT_EQUAL(rig.n_stalled, 1);
-    CU_ASSERT_EQUAL(request_queue_us(&rig.last), queue_us);
-    load_rig_fini(&rig);
+    CU_ASSERT(load_rig_run(rig, step_us));
+    CU_ASSERT_EQUAL(rig->n_stalled, 1);
+    CU_ASSERT_EQUAL(request_queue_us(&rig->last), queue_us);
 }
 
 /* A bad piece, a lost source, one that cannot be asked, one that has less than
@@ -406,43 +398,36 @@ static void test_failures(void)
 }
 
 /* A source that stops in the middle is not waited for for ever. */
-static void test_standstill(void)
+LOAD_RIG_TEST(test_standstill, 200)
 {
-    struct load_rig rig;
+    struct rig_source *a = add_source(rig, BLOCK_FETCHED, 100, BLOCKS);
 
-    init(&rig, 200);
-    struct rig_source *a = add_source(&rig, BLOCK_FETCHED, 100, BLOCKS);
-    load_rig_request(&rig, prompt[1], PROMPT, 1, LOAD_MODE_BOTH);
-    CU_ASSERT(load_rig_run(&rig, step_us));
-    load_rig_settle(&rig);
-    load_rig_request(&rig, prompt[0], PROMPT, 1, LOAD_MODE_BOTH);
+    load_rig_request(rig, prompt[1], PROMPT, 1, LOAD_MODE_BOTH);
+    CU_ASSERT(load_rig_run(rig, step_us));
+    load_rig_settle(rig);
+    load_rig_request(rig, prompt[0], PROMPT, 1, LOAD_MODE_BOTH);
     for (int i = 0; i < 10; i++) {
         rig_now_us += 100;
         source_deliver(a, 0);
-        load_rig_poke(&rig);
+        load_rig_poke(rig);
     }
     a->us_per_byte = 1e9; /* no more for days */
     int64_t start_us = rig_now_us;
-    CU_ASSERT(load_rig_run(&rig, step_us));
-    CU_ASSERT_EQUAL(rig.last.load.n_fetched, 10);
+    CU_ASSERT(load_rig_run(rig, step_us));
+    CU_ASSERT_EQUAL(rig->last.load.n_fetched, 10);
     /* It is not much slower than computing all the rest. */
     int64_t rest_us = run_us(0, PROMPT - 10 * BT);
-    CU_ASSERT(rig.prefilled_us - start_us < rest_us * 5 / 4);
-    load_rig_fini(&rig);
+    CU_ASSERT(rig->prefilled_us - start_us < rest_us * 5 / 4);
 }
 
 /* No room for another block: what is on its way is waited for. */
-static void test_no_room_to_take_over(void)
+LOAD_RIG_TEST(test_no_room_to_take_over, (PROMPT + BT - 1) / BT)
 {
-    struct load_rig rig;
-
-    init(&rig, (PROMPT + BT - 1) / BT);
-    add_source(&rig, BLOCK_FROM_DISK, 300, BLOCKS);
-    load_rig_request(&rig, prompt[0], PROMPT, 1, LOAD_MODE_BOTH);
-    CU_ASSERT(load_rig_run(&rig, step_us));
-    CU_ASSERT_EQUAL(rig.n_done, 1);
-    CU_ASSERT(rig.last.load.n_disk > 10);
-    load_rig_fini(&rig);
+    add_source(rig, BLOCK_FROM_DISK, 300, BLOCKS);
+    load_rig_request(rig, prompt[0], PROMPT, 1, LOAD_MODE_BOTH);
+    CU_ASSERT(load_rig_run(rig, step_us));
+    CU_ASSERT_EQUAL(rig->n_done, 1);
+    CU_ASSERT(rig->last.load.n_disk > 10);
 }
 
 /* Room for one prompt: the second waits for the first, with its load. */
@@ -464,29 +449,26 @@ static void test_room_for_one(void)
 
 /* While one waits for its load, others have the engine, and it has what they
  * leave; when its load is over it is the oldest. */
-static void test_uncached_first(void)
+LOAD_RIG_TEST(test_uncached_first, 400)
 {
     static uint32_t other[4][100];
-    struct load_rig rig;
 
-    init(&rig, 400);
-    add_source(&rig, BLOCK_FETCHED, 200, BLOCKS);
-    load_rig_request(&rig, prompt[0], PROMPT, 1, LOAD_MODE_BOTH);
-    rig.sources[0].unused = true;
+    add_source(rig, BLOCK_FETCHED, 200, BLOCKS);
+    load_rig_request(rig, prompt[0], PROMPT, 1, LOAD_MODE_BOTH);
+    rig->sources[0].unused = true;
     for (uint32_t i = 0; i < 4; i++) {
         other[i][0] = 100 + i;
-        load_rig_request(&rig, other[i], 100, 1, LOAD_MODE_LOAD);
+        load_rig_request(rig, other[i], 100, 1, LOAD_MODE_LOAD);
     }
     int64_t start_us = rig_now_us;
-    CU_ASSERT(load_rig_run(&rig, step_us));
-    CU_ASSERT_EQUAL(rig.n_done, 5);
-    CU_ASSERT_EQUAL(rig.last.id, 1);
+    CU_ASSERT(load_rig_run(rig, step_us));
+    CU_ASSERT_EQUAL(rig->n_done, 5);
+    CU_ASSERT_EQUAL(rig->last.id, 1);
     /* Nothing was lost by it: the engine never stood still. */
     int64_t ideal = ideal_us(200) + 4 * run_us(0, 100);
     printf("[%lld us, one after the other %lld] ",
-           (long long)(rig.prefilled_us - start_us), (long long)ideal);
-    CU_ASSERT(rig.prefilled_us - start_us < ideal);
-    load_rig_fini(&rig);
+           (long long)(rig->prefilled_us - start_us), (long long)ideal);
+    CU_ASSERT(rig->prefilled_us - start_us < ideal);
 }
 
 static const struct suite_test tests[] = {

@@ -79,14 +79,16 @@ static json_t *take(struct text_buf *b, bool event)
     return v;
 }
 
-static void test_whole(void)
+#define TEXT_BUF_TEST(test, ...)                                        \
+    SUITE_TEST(test, struct text_buf, b, text_buf_init(b, __VA_ARGS__), \
+               text_buf_fini(b))
+
+TEXT_BUF_TEST(test_whole, 1 << 16)
 {
-    struct text_buf b;
     json_t *v;
 
-    text_buf_init(&b, 1 << 16);
-    openai_reply_write(&plain, two, 2, &b);
-    v = take(&b, false);
+    openai_reply_write(&plain, two, 2, b);
+    v = take(b, false);
     CU_ASSERT(text_is(v, "id", "cmpl-r2"));
     CU_ASSERT(text_is(v, "object", "text_completion"));
     CU_ASSERT(text_is(v, "choices.0.text", "a\"\n"));
@@ -101,8 +103,8 @@ static void test_whole(void)
     CU_ASSERT(json_is_null(at(v, "conductor.requests.1.decode")));
     json_decref(v);
 
-    openai_reply_write(&chat, two, 1, &b);
-    v = take(&b, false);
+    openai_reply_write(&chat, two, 1, b);
+    v = take(b, false);
     CU_ASSERT(text_is(v, "id", "chatcmpl-r\"1"));
     CU_ASSERT(text_is(v, "object", "chat.completion"));
     CU_ASSERT(text_is(v, "choices.0.message.content", "a\"\n"));
@@ -118,70 +120,64 @@ static void test_whole(void)
     CU_ASSERT(int_is(v, "conductor.computed_tokens", 3));
     CU_ASSERT(int_is(v, "conductor.retries", 1));
     json_decref(v);
-    text_buf_fini(&b);
 }
 
-static void test_chunks(void)
+TEXT_BUF_TEST(test_chunks, 1 << 16)
 {
-    struct text_buf b;
     json_t *v;
 
-    text_buf_init(&b, 1 << 16);
-    openai_chunk_start(&plain, 0, two, &b);
-    CU_ASSERT_EQUAL(b.len, 0);
-    openai_chunk_text(&plain, 3, two, "x", 1, &b);
-    v = take(&b, true);
+    openai_chunk_start(&plain, 0, two, b);
+    CU_ASSERT_EQUAL(b->len, 0);
+    openai_chunk_text(&plain, 3, two, "x", 1, b);
+    v = take(b, true);
     CU_ASSERT(text_is(v, "choices.0.text", "x"));
     CU_ASSERT(int_is(v, "choices.0.index", 3));
     CU_ASSERT(json_is_null(at(v, "choices.0.finish_reason")));
     CU_ASSERT_PTR_NULL(at(v, "usage"));
     json_decref(v);
-    openai_chunk_start(&chat, 0, two, &b);
-    v = take(&b, true);
+    openai_chunk_start(&chat, 0, two, b);
+    v = take(b, true);
     CU_ASSERT(text_is(v, "object", "chat.completion.chunk"));
     CU_ASSERT(text_is(v, "choices.0.delta.role", "assistant"));
     CU_ASSERT(json_is_null(at(v, "usage")));
     json_decref(v);
-    openai_chunk_text(&chat, 0, two, "x", 1, &b);
-    v = take(&b, true);
+    openai_chunk_text(&chat, 0, two, "x", 1, b);
+    v = take(b, true);
     CU_ASSERT(text_is(v, "choices.0.delta.content", "x"));
     json_decref(v);
-    openai_chunk_finish(&chat, 0, two, &b);
-    v = take(&b, true);
+    openai_chunk_finish(&chat, 0, two, b);
+    v = take(b, true);
     CU_ASSERT_EQUAL(json_object_size(at(v, "choices.0.delta")), 0);
     CU_ASSERT(text_is(v, "choices.0.finish_reason", "length"));
     json_decref(v);
     struct openai_reply_head each = chat;
 
     each.usage_each = true;
-    openai_chunk_text(&each, 0, two, "x", 1, &b);
-    v = take(&b, true);
+    openai_chunk_text(&each, 0, two, "x", 1, b);
+    v = take(b, true);
     CU_ASSERT(int_is(v, "usage.prompt_tokens", 10));
     CU_ASSERT(int_is(v, "usage.completion_tokens", 3));
     CU_ASSERT_PTR_NULL(at(v, "usage.prompt_tokens_details"));
     json_decref(v);
-    openai_chunk_usage(&chat, two, 1, &b);
-    v = take(&b, true);
+    openai_chunk_usage(&chat, two, 1, b);
+    v = take(b, true);
     CU_ASSERT_EQUAL(json_array_size(at(v, "choices")), 0);
     CU_ASSERT(int_is(v, "usage.prompt_tokens", 10));
     CU_ASSERT(text_is(v, "conductor.request_id", "r-1"));
     json_decref(v);
-    openai_chunk_done(&b);
-    CU_ASSERT(b.len == 14 && memcmp(b.data, "data: [DONE]\n\n", 14) == 0);
-    text_buf_fini(&b);
+    openai_chunk_done(b);
+    CU_ASSERT(b->len == 14 && memcmp(b->data, "data: [DONE]\n\n", 14) == 0);
 }
 
-static void test_errors(void)
+TEXT_BUF_TEST(test_errors, 1 << 16)
 {
     struct openai_error error;
-    struct text_buf b;
     json_t *v;
 
-    text_buf_init(&b, 1 << 16);
     /* A message cut off inside a character must still be JSON. */
     openai_error_set(&error, 400, "", "p", "%s\xff\x01\xe2\x82", "é");
-    openai_error_write(&error, &b);
-    v = take(&b, false);
+    openai_error_write(&error, b);
+    v = take(b, false);
     CU_ASSERT(text_is(v, "error.message",
                       "é\xef\xbf\xbd\x01\xef\xbf\xbd"
                       "\xef\xbf\xbd"));
@@ -190,12 +186,11 @@ static void test_errors(void)
     CU_ASSERT(json_is_null(at(v, "error.code")));
     json_decref(v);
     openai_error_set(&error, 503, "gone", NULL, "x");
-    openai_chunk_error(&error, &b);
-    v = take(&b, true);
+    openai_chunk_error(&error, b);
+    v = take(b, true);
     CU_ASSERT(text_is(v, "error.type", "server_error"));
     CU_ASSERT(json_is_null(at(v, "error.param")));
     json_decref(v);
-    text_buf_fini(&b);
 }
 
 static void test_token_text(void)
@@ -208,20 +203,16 @@ static void test_token_text(void)
     CU_ASSERT(memcmp(text, "\xef\xbf\xbd", 3) == 0);
 }
 
-static void test_bound(void)
+TEXT_BUF_TEST(test_bound, 10)
 {
-    struct text_buf b;
-
-    text_buf_init(&b, 10);
-    text_buf_puts(&b, "0123456789");
-    CU_ASSERT_EQUAL(b.error, 0);
-    text_buf_puts(&b, "x");
-    CU_ASSERT_NOT_EQUAL(b.error, 0);
-    CU_ASSERT_EQUAL(b.len, 10);
-    text_buf_fini(&b);
+    text_buf_puts(b, "0123456789");
+    CU_ASSERT_EQUAL(b->error, 0);
+    text_buf_puts(b, "x");
+    CU_ASSERT_NOT_EQUAL(b->error, 0);
+    CU_ASSERT_EQUAL(b->len, 10);
 }
 
-static void test_models(void)
+TEXT_BUF_TEST(test_models, 1 << 16)
 {
     struct openai_model_card card = {.name = "tiny",
                                      .created_s = 5,
@@ -230,12 +221,10 @@ static void test_models(void)
                                      .block_tokens = 256,
                                      .policy = "plan",
                                      .engines = 2};
-    struct text_buf b;
     json_t *v;
 
-    text_buf_init(&b, 1 << 16);
-    openai_model_write(&card, &b);
-    v = take(&b, false);
+    openai_model_write(&card, b);
+    v = take(b, false);
     CU_ASSERT(text_is(v, "id", "tiny"));
     CU_ASSERT(int_is(v, "conductor.engines", 2));
     CU_ASSERT(int_is(v, "max_model_len", 1000));
@@ -245,13 +234,12 @@ static void test_models(void)
     CU_ASSERT(int_is(v, "conductor.block_tokens", 256));
     json_decref(v);
     card.vocab = card.window_tokens = 0;
-    openai_model_write(&card, &b);
-    v = take(&b, false);
+    openai_model_write(&card, b);
+    v = take(b, false);
     CU_ASSERT(json_is_null(json_object_get(v, "max_model_len")));
     CU_ASSERT(json_is_null(
         json_object_get(json_object_get(v, "conductor"), "vocab")));
     json_decref(v);
-    text_buf_fini(&b);
 }
 
 static const struct suite_test tests[] = {

@@ -27,7 +27,11 @@ static struct pair_ask ask_of(const char *body)
     "\"remote_block_ids\":null,\"remote_host\":null,"        \
     "\"remote_port\":null},\"stream\":false,\"max_tokens\":1"
 
-static void test_nixl(void)
+#define TEXT_BUF_TEST(test)                                             \
+    SUITE_TEST(test, struct text_buf, out, text_buf_init(out, 1 << 20), \
+               text_buf_fini(out))
+
+TEXT_BUF_TEST(test_nixl)
 {
     static const char body[] =
         " { \"prompt\" : [1, 2,3],\"stream\":true , \"stream_options\":{},"
@@ -36,29 +40,26 @@ static void test_nixl(void)
         "\"x\":{\"max_tokens\":5}}\n";
     struct pair_ask ask = ask_of(body);
     struct pair_reply reply = {.params = "{\"a\": 1}", .n_params = 8};
-    struct text_buf out;
 
-    text_buf_init(&out, 1 << 20);
-    CU_ASSERT_EQUAL(pair_nixl.prefill(&ask, &out), 0);
-    is(&out,
+    CU_ASSERT_EQUAL(pair_nixl.prefill(&ask, out), 0);
+    is(out,
        NIXL_ASKS ",\"min_tokens\":1,\"prompt\" : [1, 2,3],"
                  "\"seed\":18446744073709551615,\"x\":{\"max_tokens\":5}}");
-    CU_ASSERT_EQUAL(pair_nixl.decode(&ask, &reply, &out), 0);
-    is(&out, "{\"kv_transfer_params\":{\"a\": 1},\"prompt\" : [1, 2,3],"
-             "\"stream\":true,\"stream_options\":{},\"max_tokens\":100,"
-             "\"min_t\\u006fkens\":7,\"seed\":18446744073709551615,"
-             "\"x\":{\"max_tokens\":5}}");
+    CU_ASSERT_EQUAL(pair_nixl.decode(&ask, &reply, out), 0);
+    is(out, "{\"kv_transfer_params\":{\"a\": 1},\"prompt\" : [1, 2,3],"
+            "\"stream\":true,\"stream_options\":{},\"max_tokens\":100,"
+            "\"min_t\\u006fkens\":7,\"seed\":18446744073709551615,"
+            "\"x\":{\"max_tokens\":5}}");
     ask = ask_of("{\"max_completion_tokens\":3}");
-    CU_ASSERT_EQUAL(pair_nixl.prefill(&ask, &out), 0);
-    is(&out, NIXL_ASKS ",\"max_completion_tokens\":1}");
+    CU_ASSERT_EQUAL(pair_nixl.prefill(&ask, out), 0);
+    is(out, NIXL_ASKS ",\"max_completion_tokens\":1}");
     ask = ask_of("{}");
-    CU_ASSERT_EQUAL(pair_nixl.prefill(&ask, &out), 0);
-    is(&out, NIXL_ASKS "}");
+    CU_ASSERT_EQUAL(pair_nixl.prefill(&ask, out), 0);
+    is(out, NIXL_ASKS "}");
     /* A leg's own parameters are replaced: so its KV is released. */
     ask = ask_of("{\"kv_transfer_params\":{\"do\":1},\"max_tokens\":1}");
-    CU_ASSERT_EQUAL(pair_nixl.decode(&ask, &reply, &out), 0);
-    is(&out, "{\"kv_transfer_params\":{\"a\": 1},\"max_tokens\":1}");
-    text_buf_fini(&out);
+    CU_ASSERT_EQUAL(pair_nixl.decode(&ask, &reply, out), 0);
+    is(out, "{\"kv_transfer_params\":{\"a\": 1},\"max_tokens\":1}");
 }
 
 /* One room for both; the client's own does not count. */
@@ -139,34 +140,28 @@ static void test_mooncake(void)
     text_buf_fini(&out);
 }
 
-static void test_shared_storage(void)
+TEXT_BUF_TEST(test_shared_storage)
 {
     struct pair_ask ask = ask_of("{\"prompt\":\"a\",\"max_tokens\":9}");
-    struct text_buf out;
 
-    text_buf_init(&out, 1 << 20);
-    CU_ASSERT_EQUAL(pair_shared_storage.prefill(&ask, &out), 0);
-    is(&out, "{\"stream\":false,\"max_tokens\":1,\"prompt\":\"a\"}");
+    CU_ASSERT_EQUAL(pair_shared_storage.prefill(&ask, out), 0);
+    is(out, "{\"stream\":false,\"max_tokens\":1,\"prompt\":\"a\"}");
     CU_ASSERT_PTR_NULL(pair_shared_storage.decode);
-    text_buf_fini(&out);
 }
 
-static void test_no_bodies(void)
+TEXT_BUF_TEST(test_no_bodies)
 {
     static const char *const bad[] = {"",        "[]",       "{",
                                       "{\"a\"}", "{\"a\":1", "nothing"};
-    struct text_buf out;
 
-    text_buf_init(&out, 1 << 20);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct pair_ask ask = ask_of(bad[i]);
         struct pair_reply reply;
 
-        CU_ASSERT_EQUAL(pair_nixl.prefill(&ask, &out), -EINVAL);
+        CU_ASSERT_EQUAL(pair_nixl.prefill(&ask, out), -EINVAL);
         CU_ASSERT_EQUAL(pair_reply_read(bad[i], strlen(bad[i]), &reply),
                         -EINVAL);
     }
-    text_buf_fini(&out);
 }
 
 static void test_reply(void)
@@ -214,7 +209,7 @@ static void test_reply(void)
 }
 
 /* However an answer is cut. */
-static void test_usage(void)
+TEXT_BUF_TEST(test_usage)
 {
     static const char answer[] =
         "data: {\"text\":\"a \\\"cached_tokens\\\":5, \\\\\"}\n\n"
@@ -227,30 +222,27 @@ static void test_usage(void)
         "\"other\":1}}\n\ndata: {\"cached_tokens\": 64}\n\n"
         "{\"cached_tokens\":null,\"cached_tokens\":-3,\"cached_tokens\":77";
     size_t n = sizeof(answer) - 1;
-    struct text_buf out;
 
-    text_buf_init(&out, 1 << 20);
     for (size_t a = 0; a <= n; a++)
         for (size_t b = a; b <= n; b += 7) {
             struct pair_usage u = {.cached_tokens = 64};
 
-            pair_usage_write(&u, answer, a, false, &out);
-            pair_usage_write(&u, answer + a, b - a, false, &out);
-            pair_usage_write(&u, answer + b, n - b, true, &out);
-            is(&out, want);
+            pair_usage_write(&u, answer, a, false, out);
+            pair_usage_write(&u, answer + a, b - a, false, out);
+            pair_usage_write(&u, answer + b, n - b, true, out);
+            is(out, want);
         }
     struct pair_usage each = {.cached_tokens = 64};
     for (size_t i = 0; i < n; i++)
-        pair_usage_write(&each, answer + i, 1, i + 1 == n, &out);
-    is(&out, want);
+        pair_usage_write(&each, answer + i, 1, i + 1 == n, out);
+    is(out, want);
     struct pair_usage as_is = {.cached_tokens = -1};
-    pair_usage_write(&as_is, answer, n, true, &out);
-    is(&out, answer);
+    pair_usage_write(&as_is, answer, n, true, out);
+    is(out, answer);
     /* What ends an event is held by nothing. */
     struct pair_usage u = {.cached_tokens = 64};
-    pair_usage_write(&u, "data: {}\n\n", 10, false, &out);
-    is(&out, "data: {}\n\n");
-    text_buf_fini(&out);
+    pair_usage_write(&u, "data: {}\n\n", 10, false, out);
+    is(out, "data: {}\n\n");
 }
 
 static void test_table(void)

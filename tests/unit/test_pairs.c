@@ -112,54 +112,50 @@ static void test_long(void)
     }
 }
 
+#define RIG_TEST(test) \
+    SUITE_TEST(test, struct rig, r, rig_init(r, "plan"), rig_fini(r))
+
 /* What the decode instance has is not pushed: of two, the one that has more
  * decodes, and the TTFT says so; but not where it is that much slower. */
-static void test_held_by_the_decode_instance(void)
+RIG_TEST(test_held_by_the_decode_instance)
 {
-    struct rig r;
-
-    rig_init(&r, "plan");
-    add(&r, ROLE_BOTH, PAIR, 0);
-    add(&r, ROLE_BOTH, PAIR, 4);
-    add(&r, ROLE_PREFILL, PAIR, 6);
-    goes_to(&r, 2, 1);
-    CU_ASSERT_TRUE(r.decision.candidates[0].spared);
-    CU_ASSERT_TRUE(r.decision.candidates[1].spared);
-    CU_ASSERT_EQUAL(r.decision.chosen.push_tokens, 650);
-    CU_ASSERT_EQUAL(r.decision.chosen.push_us, 500 + 2 * 650);
-    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 4500 + 1800);
+    add(r, ROLE_BOTH, PAIR, 0);
+    add(r, ROLE_BOTH, PAIR, 4);
+    add(r, ROLE_PREFILL, PAIR, 6);
+    goes_to(r, 2, 1);
+    CU_ASSERT_TRUE(r->decision.candidates[0].spared);
+    CU_ASSERT_TRUE(r->decision.candidates[1].spared);
+    CU_ASSERT_EQUAL(r->decision.chosen.push_tokens, 650);
+    CU_ASSERT_EQUAL(r->decision.chosen.push_us, 500 + 2 * 650);
+    CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 4500 + 1800);
     /* 800 us sooner, 20 tokens: a step may take 40 us more; one of two 100. */
-    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[1], 99, 50, 20), 0);
-    goes_to(&r, 2, 0);
-    CU_ASSERT_EQUAL(r.decision.chosen.push_us, 500 + 2 * 1050);
-    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 4500 + 2600);
-    r.request.max_output_tokens = 5;
-    goes_to(&r, 2, 1);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->ids[1], 99, 50, 20), 0);
+    goes_to(r, 2, 0);
+    CU_ASSERT_EQUAL(r->decision.chosen.push_us, 500 + 2 * 1050);
+    CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 4500 + 2600);
+    r->request.max_output_tokens = 5;
+    goes_to(r, 2, 1);
 }
 
 /* A pair whose decode instance is full comes behind who has room; and who waits
  * for it waits for any room, not for that of an instance which never decodes.
  */
-static void test_no_room_to_decode(void)
+RIG_TEST(test_no_room_to_decode)
 {
-    struct rig r;
     struct schedule_room room;
 
-    rig_init(&r, "plan");
-    add(&r, ROLE_DECODE, PAIR, 0);
-    add(&r, ROLE_PREFILL, PAIR, 6);
-    add(&r, ROLE_BOTH, 0, 0);
-    goes_to(&r, 1, 0);
-    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[0], 99, 4000, 500), 0);
-    goes_to(&r, 2, 2);
-    CU_ASSERT_TRUE(r.decision.candidates[0].room_us > 0);
-    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[2], HEALTH_DRAINING), 0);
-    schedule_decide(r.scheduler, &r.request, &r.decision);
-    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_DECODE_FULL);
-    room = schedule_room(r.scheduler, &r.request, &r.decision);
+    add(r, ROLE_DECODE, PAIR, 0);
+    add(r, ROLE_PREFILL, PAIR, 6);
+    add(r, ROLE_BOTH, 0, 0);
+    goes_to(r, 1, 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->ids[0], 99, 4000, 500), 0);
+    goes_to(r, 2, 2);
+    CU_ASSERT_TRUE(r->decision.candidates[0].room_us > 0);
+    CU_ASSERT_EQUAL(pool_set_health(r->pool, r->ids[2], HEALTH_DRAINING), 0);
+    schedule_decide(r->scheduler, &r->request, &r->decision);
+    CU_ASSERT_EQUAL(r->decision.verdict, SCHEDULE_DECODE_FULL);
+    room = schedule_room(r->scheduler, &r->request, &r->decision);
     CU_ASSERT_EQUAL(room.instance, POOL_NO_INSTANCE);
-    rig_fini(&r);
 }
 
 /* What is computed sooner than it is pushed. */
@@ -187,20 +183,17 @@ static void test_skips_the_prefill_leg(void)
 }
 
 /* Once the queue of those that prefill is longer than it computes. */
-static void test_long_queue(void)
+RIG_TEST(test_long_queue)
 {
-    struct rig r;
-
-    rig_init(&r, "plan");
-    add(&r, ROLE_BOTH, PAIR, 0);
-    add(&r, ROLE_PREFILL, PAIR, 0);
-    r.request.n_keys = 0;
-    goes_to(&r, 1, 0);
-    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision), 0);
-    r.request.request_id++;
-    goes_to(&r, 0, 0);
-    CU_ASSERT_FALSE(r.decision.candidates[0].spared);
-    rig_fini(&r);
+    add(r, ROLE_BOTH, PAIR, 0);
+    add(r, ROLE_PREFILL, PAIR, 0);
+    r->request.n_keys = 0;
+    goes_to(r, 1, 0);
+    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
+                    0);
+    r->request.request_id++;
+    goes_to(r, 0, 0);
+    CU_ASSERT_FALSE(r->decision.candidates[0].spared);
 }
 
 /* With a TBT SLO what a decode instance computes is judged by what its decodes
@@ -233,96 +226,81 @@ static void test_slo_of_the_decodes(void)
 }
 
 /* Nobody else prefills, or nobody may. */
-static void test_alone(void)
+RIG_TEST(test_alone)
 {
-    struct rig r;
-
-    rig_init(&r, "plan");
-    add(&r, ROLE_BOTH, PAIR, 0);
-    add(&r, ROLE_PREFILL, PAIR, 0);
-    add(&r, ROLE_PREFILL, PAIR + 1, 0); /* nobody's */
-    r.request.whole = UINT32_MAX;
-    goes_to(&r, 0, 0);
-    CU_ASSERT_EQUAL(r.decision.n_candidates, 1);
-    r.request.whole = 0;
-    r.request.exclude[0] = r.ids[1];
-    r.request.n_exclude = 1;
-    goes_to(&r, 0, 0);
-    r.request.n_exclude = 0;
-    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[1], HEALTH_DRAINING), 0);
-    goes_to(&r, 0, 0);
-    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[0], HEALTH_DRAINING), 0);
-    schedule_decide(r.scheduler, &r.request, &r.decision);
-    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_NO_PREFILL_INSTANCE);
-    rig_fini(&r);
+    add(r, ROLE_BOTH, PAIR, 0);
+    add(r, ROLE_PREFILL, PAIR, 0);
+    add(r, ROLE_PREFILL, PAIR + 1, 0); /* nobody's */
+    r->request.whole = UINT32_MAX;
+    goes_to(r, 0, 0);
+    CU_ASSERT_EQUAL(r->decision.n_candidates, 1);
+    r->request.whole = 0;
+    r->request.exclude[0] = r->ids[1];
+    r->request.n_exclude = 1;
+    goes_to(r, 0, 0);
+    r->request.n_exclude = 0;
+    CU_ASSERT_EQUAL(pool_set_health(r->pool, r->ids[1], HEALTH_DRAINING), 0);
+    goes_to(r, 0, 0);
+    CU_ASSERT_EQUAL(pool_set_health(r->pool, r->ids[0], HEALTH_DRAINING), 0);
+    schedule_decide(r->scheduler, &r->request, &r->decision);
+    CU_ASSERT_EQUAL(r->decision.verdict, SCHEDULE_NO_PREFILL_INSTANCE);
 }
 
 /* Both of a pair must be eligible, or one that is eligible serves alone. */
-static void test_eligible(void)
+RIG_TEST(test_eligible)
 {
-    struct rig r;
     uint64_t eligible = 1u << 1 | 1u << 2;
 
-    rig_init(&r, "plan");
-    add(&r, ROLE_BOTH, PAIR, 0);
-    add(&r, ROLE_PREFILL, PAIR, 0);
-    add(&r, ROLE_BOTH, PAIR, 0);
-    r.request.eligible = &eligible;
-    goes_to(&r, 1, 2);
-    CU_ASSERT_EQUAL(r.decision.n_candidates, 2);
+    add(r, ROLE_BOTH, PAIR, 0);
+    add(r, ROLE_PREFILL, PAIR, 0);
+    add(r, ROLE_BOTH, PAIR, 0);
+    r->request.eligible = &eligible;
+    goes_to(r, 1, 2);
+    CU_ASSERT_EQUAL(r->decision.n_candidates, 2);
     eligible = 1u;
-    goes_to(&r, 0, 0);
-    CU_ASSERT_EQUAL(r.decision.n_candidates, 1);
+    goes_to(r, 0, 0);
+    CU_ASSERT_EQUAL(r->decision.n_candidates, 1);
     eligible = 1u << 1;
-    schedule_decide(r.scheduler, &r.request, &r.decision);
-    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_NO_PREFILL_INSTANCE);
-    rig_fini(&r);
+    schedule_decide(r->scheduler, &r->request, &r->decision);
+    CU_ASSERT_EQUAL(r->decision.verdict, SCHEDULE_NO_PREFILL_INSTANCE);
 }
 
 /* Each group for itself; those that cannot serve alone; one token. */
-static void test_groups(void)
+RIG_TEST(test_groups)
 {
-    struct rig r;
-
-    rig_init(&r, "plan");
-    add(&r, ROLE_PREFILL, PAIR, 0);
-    add(&r, ROLE_DECODE, PAIR + 1, 0);
-    add(&r, ROLE_BOTH, 0, 0); /* aggregated */
-    goes_to(&r, 2, 2);
-    CU_ASSERT_EQUAL(r.decision.n_candidates, 1);
-    add(&r, ROLE_DECODE, PAIR, 0);
-    goes_to(&r, 2, 2); /* without a push */
-    CU_ASSERT_EQUAL(r.decision.n_candidates, 2);
-    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[2], HEALTH_DRAINING), 0);
-    goes_to(&r, 0, 3);
-    CU_ASSERT_EQUAL(r.decision.n_decode_candidates, 1);
-    r.request.whole = UINT32_MAX;
-    schedule_decide(r.scheduler, &r.request, &r.decision);
-    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_NO_PREFILL_INSTANCE);
-    r.request.whole = 0;
-    r.request.max_output_tokens = 1;
-    schedule_decide(r.scheduler, &r.request, &r.decision);
-    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_ACCEPT);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
-    CU_ASSERT_EQUAL(r.decision.decode, POOL_NO_INSTANCE);
-    CU_ASSERT_EQUAL(r.decision.chosen.push_us, 0);
-    rig_fini(&r);
+    add(r, ROLE_PREFILL, PAIR, 0);
+    add(r, ROLE_DECODE, PAIR + 1, 0);
+    add(r, ROLE_BOTH, 0, 0); /* aggregated */
+    goes_to(r, 2, 2);
+    CU_ASSERT_EQUAL(r->decision.n_candidates, 1);
+    add(r, ROLE_DECODE, PAIR, 0);
+    goes_to(r, 2, 2); /* without a push */
+    CU_ASSERT_EQUAL(r->decision.n_candidates, 2);
+    CU_ASSERT_EQUAL(pool_set_health(r->pool, r->ids[2], HEALTH_DRAINING), 0);
+    goes_to(r, 0, 3);
+    CU_ASSERT_EQUAL(r->decision.n_decode_candidates, 1);
+    r->request.whole = UINT32_MAX;
+    schedule_decide(r->scheduler, &r->request, &r->decision);
+    CU_ASSERT_EQUAL(r->decision.verdict, SCHEDULE_NO_PREFILL_INSTANCE);
+    r->request.whole = 0;
+    r->request.max_output_tokens = 1;
+    schedule_decide(r->scheduler, &r->request, &r->decision);
+    CU_ASSERT_EQUAL(r->decision.verdict, SCHEDULE_ACCEPT);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[0]);
+    CU_ASSERT_EQUAL(r->decision.decode, POOL_NO_INSTANCE);
+    CU_ASSERT_EQUAL(r->decision.chosen.push_us, 0);
 }
 
 /* An SLO that the pair would miss by its push. */
-static void test_slo(void)
+RIG_TEST(test_slo)
 {
-    struct rig r;
-
-    rig_init(&r, "plan");
-    add(&r, ROLE_PREFILL, PAIR, 0);
-    add(&r, ROLE_DECODE, PAIR, 0);
-    r.request.slo_ttft_us = 13000;
-    schedule_decide(r.scheduler, &r.request, &r.decision);
-    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_REJECT_TTFT);
-    r.request.slo_ttft_us = 13200;
-    goes_to(&r, 0, 1);
-    rig_fini(&r);
+    add(r, ROLE_PREFILL, PAIR, 0);
+    add(r, ROLE_DECODE, PAIR, 0);
+    r->request.slo_ttft_us = 13000;
+    schedule_decide(r->scheduler, &r->request, &r->decision);
+    CU_ASSERT_EQUAL(r->decision.verdict, SCHEDULE_REJECT_TTFT);
+    r->request.slo_ttft_us = 13200;
+    goes_to(r, 0, 1);
 }
 
 static const struct suite_test tests[] = {

@@ -91,94 +91,82 @@ static bool has_room(const struct rig *r, int64_t n_tokens,
     return !e.no_room;
 }
 
-static void test_times(void)
-{
-    struct rig r;
+#define RIG_TEST(test, ...) \
+    SUITE_TEST(test, struct rig, r, rig_init(r, __VA_ARGS__), rig_fini(r))
 
-    rig_init(&r, 8, "fifo");
-    expect(&r, 1, 490, 11, 0); /* 500 tokens for 10 ms */
-    CU_ASSERT_EQUAL(pool_decode_started(r.pool, r.id, 1), 0);
-    CU_ASSERT(has_room(&r, 490, 11, 0, 0));
-    CU_ASSERT_FALSE(has_room(&r, 500, 11, 0, 0));
-    CU_ASSERT_FALSE(has_room(&r, 500, 11, 9999, 0));
-    CU_ASSERT(has_room(&r, 500, 11, 10000, 0));
-    CU_ASSERT(has_room(&r, 500, 11, 8000, 2)); /* the overhang */
-    CU_ASSERT_FALSE(has_room(&r, 500, 11, 7999, 2));
-    expect(&r, 2, 490, 11, 30000); /* and from 30 to 40 ms */
-    CU_ASSERT(has_room(&r, 900, 21, 10000, 0));
-    CU_ASSERT_FALSE(has_room(&r, 900, 22, 10000, 0));
-    CU_ASSERT_FALSE(has_room(&r, 501, 2, 39999, 0));
-    CU_ASSERT(has_room(&r, 501, 2, 40000, 0));
-    rig_fini(&r);
+RIG_TEST(test_times, 8, "fifo")
+{
+    expect(r, 1, 490, 11, 0); /* 500 tokens for 10 ms */
+    CU_ASSERT_EQUAL(pool_decode_started(r->pool, r->id, 1), 0);
+    CU_ASSERT(has_room(r, 490, 11, 0, 0));
+    CU_ASSERT_FALSE(has_room(r, 500, 11, 0, 0));
+    CU_ASSERT_FALSE(has_room(r, 500, 11, 9999, 0));
+    CU_ASSERT(has_room(r, 500, 11, 10000, 0));
+    CU_ASSERT(has_room(r, 500, 11, 8000, 2)); /* the overhang */
+    CU_ASSERT_FALSE(has_room(r, 500, 11, 7999, 2));
+    expect(r, 2, 490, 11, 30000); /* and from 30 to 40 ms */
+    CU_ASSERT(has_room(r, 900, 21, 10000, 0));
+    CU_ASSERT_FALSE(has_room(r, 900, 22, 10000, 0));
+    CU_ASSERT_FALSE(has_room(r, 501, 2, 39999, 0));
+    CU_ASSERT(has_room(r, 501, 2, 40000, 0));
 }
 
 /* One that is longer than expected keeps its place, and more KV. */
-static void test_outgrown(void)
+RIG_TEST(test_outgrown, 8, "fifo")
 {
     const struct pool_instance *i;
-    struct rig r;
 
-    rig_init(&r, 8, "fifo");
-    i = pool_get(r.pool, r.id);
-    expect(&r, 1, 501, 10, 0);
-    CU_ASSERT_EQUAL(pool_decode_started(r.pool, r.id, 1), 0);
+    i = pool_get(r->pool, r->id);
+    expect(r, 1, 501, 10, 0);
+    CU_ASSERT_EQUAL(pool_decode_started(r->pool, r->id, 1), 0);
     CU_ASSERT_EQUAL(i->decode_reserved_tokens, 510);
-    CU_ASSERT_EQUAL(pool_decode_progress(r.pool, r.id, 1, 9), 0);
-    CU_ASSERT(has_room(&r, 500, 11, 1000, 0));
-    CU_ASSERT_EQUAL(pool_decode_progress(r.pool, r.id, 1, 10), 0);
+    CU_ASSERT_EQUAL(pool_decode_progress(r->pool, r->id, 1, 9), 0);
+    CU_ASSERT(has_room(r, 500, 11, 1000, 0));
+    CU_ASSERT_EQUAL(pool_decode_progress(r->pool, r->id, 1, 10), 0);
     CU_ASSERT_EQUAL(i->decodes[0].expected_tokens, 16);
     CU_ASSERT_EQUAL(i->decode_reserved_tokens, 520);
-    CU_ASSERT_FALSE(has_room(&r, 500, 11, 5999, 0));
-    CU_ASSERT(has_room(&r, 500, 11, 6000, 0));
-    CU_ASSERT_EQUAL(pool_decode_advance(r.pool, r.id, 889), 0);
+    CU_ASSERT_FALSE(has_room(r, 500, 11, 5999, 0));
+    CU_ASSERT(has_room(r, 500, 11, 6000, 0));
+    CU_ASSERT_EQUAL(pool_decode_advance(r->pool, r->id, 889), 0);
     CU_ASSERT_EQUAL(i->decodes[0].expected_tokens, 900); /* the most */
     CU_ASSERT_EQUAL(i->decode_reserved_tokens, 1400);
-    CU_ASSERT_EQUAL(pool_decode_done(r.pool, r.id, 1), 0);
+    CU_ASSERT_EQUAL(pool_decode_done(r->pool, r->id, 1), 0);
     CU_ASSERT_EQUAL(i->decode_reserved_tokens, 0);
-    rig_fini(&r);
 }
 
 /* Two that are not there together do not add up. */
-static void test_one_by_one(void)
+RIG_TEST(test_one_by_one, 8, "fifo")
 {
-    struct rig r;
-
-    rig_init(&r, 8, "fifo");
-    expect(&r, 1, 490, 11, 0);     /* 500 tokens for 10 ms */
-    expect(&r, 2, 490, 11, 20000); /* and from 20 to 30 ms */
-    CU_ASSERT(has_room(&r, 470, 31, 0, 0));
-    CU_ASSERT_FALSE(has_room(&r, 471, 31, 0, 0));
-    expect(&r, 3, 190, 11, 15000);
-    CU_ASSERT_FALSE(has_room(&r, 470, 31, 0, 0));
-    CU_ASSERT_FALSE(has_room(&r, 271, 31, 0, 0));
-    CU_ASSERT(has_room(&r, 270, 31, 0, 0));
-    rig_fini(&r);
+    expect(r, 1, 490, 11, 0);     /* 500 tokens for 10 ms */
+    expect(r, 2, 490, 11, 20000); /* and from 20 to 30 ms */
+    CU_ASSERT(has_room(r, 470, 31, 0, 0));
+    CU_ASSERT_FALSE(has_room(r, 471, 31, 0, 0));
+    expect(r, 3, 190, 11, 15000);
+    CU_ASSERT_FALSE(has_room(r, 470, 31, 0, 0));
+    CU_ASSERT_FALSE(has_room(r, 271, 31, 0, 0));
+    CU_ASSERT(has_room(r, 270, 31, 0, 0));
 }
 
 /* Places in the batch end, too; but only so many are given ahead. */
-static void test_batch(void)
+RIG_TEST(test_batch, 2, "fifo")
 {
-    struct rig r;
-
-    rig_init(&r, 2, "fifo");
     for (uint64_t id = 0; id < 2; id++) {
-        expect(&r, id, 1, 6, 0);
-        CU_ASSERT_EQUAL(pool_decode_started(r.pool, r.id, id), 0);
+        expect(r, id, 1, 6, 0);
+        CU_ASSERT_EQUAL(pool_decode_started(r->pool, r->id, id), 0);
     }
-    CU_ASSERT_FALSE(has_room(&r, 1, 6, 4999, 0));
-    CU_ASSERT(has_room(&r, 1, 6, 5000, 0));
+    CU_ASSERT_FALSE(has_room(r, 1, 6, 4999, 0));
+    CU_ASSERT(has_room(r, 1, 6, 5000, 0));
     for (uint64_t id = 2; id < 2 * POOL_DECODES_AHEAD; id++)
-        expect(&r, id, 1, 6, 10000 * (int64_t)id);
-    CU_ASSERT_FALSE(has_room(&r, 1, 6, 5000, 0));
+        expect(r, id, 1, 6, 10000 * (int64_t)id);
+    CU_ASSERT_FALSE(has_room(r, 1, 6, 5000, 0));
     CU_ASSERT_EQUAL(
-        pool_decode_expect(r.pool, r.id,
+        pool_decode_expect(r->pool, r->id,
                            &(struct pool_decode_request){.request_id = 99}),
         -ENOSPC);
-    rig_fini(&r);
 }
 
 /* The TBT of those that are still there when the prefill has ended. */
-static void test_slo(void)
+RIG_TEST(test_slo, 8, "fifo")
 {
     struct place_request ask = {.n_tokens = 1,
                                 .max_output_tokens = 5,
@@ -186,21 +174,18 @@ static void test_slo(void)
                                 .slo_tbt_us = STEP_US + 150,
                                 .now_us = NOW_US};
     struct decode_estimate e;
-    struct rig r;
 
-    rig_init(&r, 8, "fifo");
-    r.cost.decode[1] = 100; /* a decode more: 0.1 ms */
-    expect(&r, 1, 1, 6, 0);
-    CU_ASSERT_EQUAL(pool_decode_started(r.pool, r.id, 1), 0);
+    r->cost.decode[1] = 100; /* a decode more: 0.1 ms */
+    expect(r, 1, 1, 6, 0);
+    CU_ASSERT_EQUAL(pool_decode_started(r->pool, r->id, 1), 0);
     ask.comes_us = ask.ready_us = NOW_US + 5000;
-    place_estimate(&r.model, pool_get(r.pool, r.id), &ask, &e);
+    place_estimate(&r->model, pool_get(r->pool, r->id), &ask, &e);
     CU_ASSERT_EQUAL(e.tbt_us, STEP_US + 200);
     ask.ready_us = NOW_US + 5500; /* five steps of 1.1 ms */
-    place_estimate(&r.model, pool_get(r.pool, r.id), &ask, &e);
+    place_estimate(&r->model, pool_get(r->pool, r->id), &ask, &e);
     CU_ASSERT_EQUAL(e.tbt_us, STEP_US + 100);
     CU_ASSERT_EQUAL(e.load_us, STEP_US + 200);
     CU_ASSERT_EQUAL(e.batch, 1);
-    rig_fini(&r);
 }
 
 /* A long prefill that shorter ones pass takes its room no sooner than they
@@ -237,7 +222,7 @@ static void test_passed(void)
 }
 
 /* KV whose prefill is over is on its way; of one that was passed, none is. */
-static void test_late_push(void)
+RIG_TEST(test_late_push, 8, "fifo")
 {
     struct pool_instance_config config = {.role = ROLE_BOTH,
                                           .kv_capacity_tokens = CAPACITY,
@@ -248,19 +233,16 @@ static void test_late_push(void)
                                       .due_us = NOW_US + 1000,
                                       .now_us = NOW_US};
     uint32_t to;
-    struct rig r;
 
-    rig_init(&r, 8, "fifo");
-    CU_ASSERT_EQUAL(pool_add(r.pool, &config, &to), 0);
-    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, to, 1, 100, 11), 0);
-    CU_ASSERT_EQUAL(pool_book_push(r.pool,
-                                   &(struct pool_push){r.id, 4000, NOW_US - 1},
+    CU_ASSERT_EQUAL(pool_add(r->pool, &config, &to), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(r->pool, to, 1, 100, 11), 0);
+    CU_ASSERT_EQUAL(pool_book_push(r->pool,
+                                   &(struct pool_push){r->id, 4000, NOW_US - 1},
                                    to, 1),
                     0);
-    CU_ASSERT_EQUAL(traffic_gap_us(5, pool_get(r.pool, to), &push), 5);
-    CU_ASSERT_EQUAL(pool_decode_comes(r.pool, to, 1, NOW_US - 1), 0);
-    CU_ASSERT_EQUAL(traffic_gap_us(5, pool_get(r.pool, to), &push), 2000);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(traffic_gap_us(5, pool_get(r->pool, to), &push), 5);
+    CU_ASSERT_EQUAL(pool_decode_comes(r->pool, to, 1, NOW_US - 1), 0);
+    CU_ASSERT_EQUAL(traffic_gap_us(5, pool_get(r->pool, to), &push), 2000);
 }
 
 /* All that comes to an instance holds a push up, unless its prefill takes

@@ -94,9 +94,11 @@ static void test_ids(void)
     pool_free(NULL);
 }
 
-static void test_health(void)
+#define SMALL_POOL_TEST(test) \
+    SUITE_TEST_OF(test, struct pool, pool, small_pool(), pool_free(pool))
+
+SMALL_POOL_TEST(test_health)
 {
-    struct pool *pool = small_pool();
     uint32_t id = add(pool, ROLE_BOTH);
 
     CU_ASSERT_EQUAL(pool_get(pool, id)->health, HEALTH_STARTING);
@@ -109,12 +111,10 @@ static void test_health(void)
     CU_ASSERT_EQUAL(pool_set_health(pool, id, HEALTH_GONE), 0);
     CU_ASSERT_EQUAL(pool_set_health(pool, id, HEALTH_READY), -EPERM);
     CU_ASSERT_EQUAL(pool_get(pool, id)->health, HEALTH_GONE);
-    pool_free(pool);
 }
 
-static void test_held(void)
+SMALL_POOL_TEST(test_held)
 {
-    struct pool *pool = small_pool();
     uint32_t id = add(pool, ROLE_BOTH);
     const struct pool_instance *i = pool_get(pool, id);
     const uint8_t *ready = pool_ready_roles(pool);
@@ -139,7 +139,6 @@ static void test_held(void)
     CU_ASSERT_EQUAL(pool_shown_health(i), HEALTH_READY);
     CU_ASSERT_EQUAL(pool_remove(pool, id, 0), 0);
     CU_ASSERT_EQUAL(pool_hold(pool, id, true), -ESTALE);
-    pool_free(pool);
 }
 
 static int64_t wait_us(struct pool *pool, uint32_t id, int64_t now_us)
@@ -148,9 +147,8 @@ static int64_t wait_us(struct pool *pool, uint32_t id, int64_t now_us)
         .wait_us;
 }
 
-static void test_queue_time(void)
+SMALL_POOL_TEST(test_queue_time)
 {
-    struct pool *pool = small_pool();
     uint32_t id = add(pool, ROLE_PREFILL);
 
     CU_ASSERT_EQUAL(wait_us(pool, id, 0), 0);
@@ -176,13 +174,11 @@ static void test_queue_time(void)
     CU_ASSERT_EQUAL(wait_us(pool, id, 2100), 0);
     CU_ASSERT_EQUAL(pool_prefill_cancel(pool, id, 2, 0), -ENOENT);
     CU_ASSERT(pool_check(pool));
-    pool_free(pool);
 }
 
 /* Of two the one that was slow fades back while the other has all the work. */
-static void test_forget(void)
+SMALL_POOL_TEST(test_forget)
 {
-    struct pool *pool = small_pool();
     uint32_t slow = add(pool, ROLE_PREFILL), other = add(pool, ROLE_PREFILL);
     double ratio;
 
@@ -209,12 +205,10 @@ static void test_forget(void)
     }
     CU_ASSERT_EQUAL(pool_get(pool, slow)->correction.ratio, ratio);
     CU_ASSERT(pool_check(pool));
-    pool_free(pool);
 }
 
-static void test_ready(void)
+SMALL_POOL_TEST(test_ready)
 {
-    struct pool *pool = small_pool();
     uint32_t id = add(pool, ROLE_PREFILL);
     struct pool_prefill_request fetching = {
         .request_id = 1, .predicted_us = 500, .ready_at_us = 9000};
@@ -227,7 +221,6 @@ static void test_ready(void)
     CU_ASSERT(pool_check(pool));
     fetching.predicted_us = -1;
     CU_ASSERT_EQUAL(pool_prefill_accept(pool, id, &fetching), -EINVAL);
-    pool_free(pool);
 }
 
 static void test_bounds(void)
@@ -260,9 +253,8 @@ static void test_bounds(void)
     CU_ASSERT_PTR_NULL(pool_new(&bad));
 }
 
-static void test_decode(void)
+SMALL_POOL_TEST(test_decode)
 {
-    struct pool *pool = small_pool();
     uint32_t id = add(pool, ROLE_BOTH);
     const struct pool_instance *i = pool_get(pool, id);
 
@@ -297,13 +289,11 @@ static void test_decode(void)
     CU_ASSERT_EQUAL(i->decode_kv_tokens, 500);
     CU_ASSERT_EQUAL(i->decode_reserved_tokens, 799);
     CU_ASSERT(pool_check(pool));
-    pool_free(pool);
 }
 
 /* Workers allocate whole blocks, and never feed the last token back. */
-static void test_blocks(void)
+SMALL_POOL_TEST(test_blocks)
 {
-    struct pool *pool = small_pool();
     struct pool_instance_config config = {
         .role = ROLE_BOTH, .kv_capacity_tokens = 1024, .block_tokens = 256};
     uint32_t id;
@@ -326,12 +316,10 @@ static void test_blocks(void)
     CU_ASSERT(pool_check(pool));
     CU_ASSERT_EQUAL(pool_decode_done(pool, id, 2), 0);
     CU_ASSERT_EQUAL(i->decode_reserved_tokens, 256);
-    pool_free(pool);
 }
 
-static void test_max_batch(void)
+SMALL_POOL_TEST(test_max_batch)
 {
-    struct pool *pool = small_pool();
     struct pool_instance_config config = {
         .role = ROLE_DECODE, .kv_capacity_tokens = 1000, .max_batch = 2};
     uint32_t id;
@@ -347,12 +335,10 @@ static void test_max_batch(void)
     CU_ASSERT_EQUAL(pool_decode_done(pool, id, 1), 0);
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 3, 10, 10), 0);
     CU_ASSERT(pool_check(pool));
-    pool_free(pool);
 }
 
-static void test_links(void)
+SMALL_POOL_TEST(test_links)
 {
-    struct pool *pool = small_pool();
     uint32_t id = add(pool, ROLE_BOTH);
     const struct pool_instance *i = pool_get(pool, id);
 
@@ -366,7 +352,6 @@ static void test_links(void)
     CU_ASSERT_EQUAL(pool_set_kv_used(pool, id, -1), -EINVAL);
     CU_ASSERT_EQUAL(pool_set_kv_used(pool, id, 77), 0);
     CU_ASSERT_EQUAL(i->kv_used_tokens, 77);
-    pool_free(pool);
 }
 
 static void test_pending(void)
@@ -792,11 +777,10 @@ static void test_shared_steps(void)
 }
 
 /* What unfinished prefills will leave, each block once, beside the tiers. */
-static void test_blocks_over(void)
+SMALL_POOL_TEST(test_blocks_over)
 {
     static const uint64_t one[] = {11, 12, 13, 14, 15, 16};
     static const uint64_t two[] = {11, 12, 13, 14, 25, 26};
-    struct pool *pool = small_pool();
     const struct pool_instance *i;
     uint32_t id;
 
@@ -840,7 +824,6 @@ static void test_blocks_over(void)
     id = add(pool, ROLE_PREFILL);
     CU_ASSERT_EQUAL(accept(pool, id, 3, 1000, one, 6), 0);
     CU_ASSERT_EQUAL(pool_blocks_over(pool, pool_get(pool, id), 1 << 30), 0);
-    pool_free(pool);
 }
 
 /* Prefills that keep the engine for longer than they were accepted for leave
@@ -923,9 +906,8 @@ static void test_interrupted(void)
     pool_free(pool);
 }
 
-static void test_others(void)
+SMALL_POOL_TEST(test_others)
 {
-    struct pool *pool = small_pool();
     uint32_t id = add(pool, ROLE_BOTH);
 
     CU_ASSERT_EQUAL(pool_set_others(pool, id, 3, 4000), 0);
@@ -937,18 +919,16 @@ static void test_others(void)
     CU_ASSERT_EQUAL(pool_get(pool, id)->other_decodes, 3);
     CU_ASSERT(pool_decode_has_room(pool_get(pool, id), 9000, 10));
     CU_ASSERT_FALSE(pool_decode_has_room(pool_get(pool, id), 9999, 10));
-    pool_free(pool);
 }
 
 /* An engine of twice the time of its model: what it has accepted is predicted
  * again, and teaches nothing more. */
-static void test_other_costs(void)
+SMALL_POOL_TEST(test_other_costs)
 {
     static const struct cost_model model = {.prefill = {100, 10},
                                             .shared_us = 100},
                                    own = {.prefill = {200, 20},
                                           .shared_us = 200};
-    struct pool *pool = small_pool();
     uint32_t id = add(pool, ROLE_BOTH);
     const struct pool_instance *i = pool_get(pool, id);
 
@@ -975,7 +955,6 @@ static void test_other_costs(void)
     CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 3, 2200, 4400), 0);
     CU_ASSERT_EQUAL(i->correction.ratio, 1.0);
     CU_ASSERT_EQUAL(pool_predict_again(pool, id + 1, &model, &own), -ESTALE);
-    pool_free(pool);
 }
 
 /* A card that turns `slower` times slower: after 3 minutes of its predicted

@@ -142,63 +142,57 @@ static void same_load(struct twins *t)
     CU_ASSERT_EQUAL(a->egress_free_us, b->egress_free_us);
 }
 
-static void test_prefills(void)
-{
-    struct twins t = twins_new();
+#define TWINS_TEST(test) \
+    SUITE_TEST(test, struct twins, t, *t = twins_new(), twins_free(t))
 
-    accept(&t, 7, 500);
-    book(&t, 7, t.d[0], POOL_EGRESS, NOW_US + 40);
-    book(&t, 7, t.p[0], POOL_INGRESS, NOW_US + 50);
-    carry_prefill(&t, 7);
-    accept(&t, 9, 700);
-    book(&t, 9, t.p[0], POOL_INGRESS, NOW_US + 80);
-    carry_prefill(&t, 9);
-    same_load(&t);
-    CU_ASSERT_EQUAL(of(&t, 1, false)->ingress_free_us, NOW_US + 80);
-    CU_ASSERT_EQUAL(of(&t, 1, false)->queue[0].deadline_us, NOW_US + 900);
-    CU_ASSERT_TRUE(of(&t, 1, false)->queue[0].has_slo);
-    CU_ASSERT_TRUE(of(&t, 1, false)->waiting[0].stage);
+TWINS_TEST(test_prefills)
+{
+    accept(t, 7, 500);
+    book(t, 7, t->d[0], POOL_EGRESS, NOW_US + 40);
+    book(t, 7, t->p[0], POOL_INGRESS, NOW_US + 50);
+    carry_prefill(t, 7);
+    accept(t, 9, 700);
+    book(t, 9, t->p[0], POOL_INGRESS, NOW_US + 80);
+    carry_prefill(t, 9);
+    same_load(t);
+    CU_ASSERT_EQUAL(of(t, 1, false)->ingress_free_us, NOW_US + 80);
+    CU_ASSERT_EQUAL(of(t, 1, false)->queue[0].deadline_us, NOW_US + 900);
+    CU_ASSERT_TRUE(of(t, 1, false)->queue[0].has_slo);
+    CU_ASSERT_TRUE(of(t, 1, false)->waiting[0].stage);
     /* Given back, all is as before, as it is there. */
-    CU_ASSERT_EQUAL(pool_prefill_cancel(t.to, t.p[1], 7, NOW_US), 0);
-    CU_ASSERT_EQUAL(pool_prefill_cancel(t.from, t.p[0], 7, NOW_US), 0);
-    same_load(&t);
-    CU_ASSERT_EQUAL(of(&t, 1, false)->ingress_free_us, NOW_US + 30);
-    twins_free(&t);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(t->to, t->p[1], 7, NOW_US), 0);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(t->from, t->p[0], 7, NOW_US), 0);
+    same_load(t);
+    CU_ASSERT_EQUAL(of(t, 1, false)->ingress_free_us, NOW_US + 30);
 }
 
 /* Two that were decided at once on the same free link need it one after the
  * other. */
-static void test_booked_at_once(void)
+TWINS_TEST(test_booked_at_once)
 {
-    struct twins t = twins_new();
-
-    accept(&t, 7, 500);
-    book(&t, 7, t.p[0], POOL_INGRESS, NOW_US + 50);
+    accept(t, 7, 500);
+    book(t, 7, t->p[0], POOL_INGRESS, NOW_US + 50);
     CU_ASSERT_EQUAL(
-        pool_prefill_accept(t.to, t.p[1],
+        pool_prefill_accept(t->to, t->p[1],
                             &(struct pool_prefill_request){.request_id = 8}),
         0);
     CU_ASSERT_EQUAL(
-        pool_book(t.to,
-                  &(struct pool_booking){t.p[1], POOL_INGRESS, NOW_US + 100},
-                  t.p[1], 8, NOW_US),
+        pool_book(t->to,
+                  &(struct pool_booking){t->p[1], POOL_INGRESS, NOW_US + 100},
+                  t->p[1], 8, NOW_US),
         0);
-    carry_prefill(&t, 7);
-    CU_ASSERT_EQUAL(of(&t, 1, false)->ingress_free_us, NOW_US + 150);
-    twins_free(&t);
+    carry_prefill(t, 7);
+    CU_ASSERT_EQUAL(of(t, 1, false)->ingress_free_us, NOW_US + 150);
 }
 
-static void test_started(void)
+TWINS_TEST(test_started)
 {
-    struct twins t = twins_new();
-
-    accept(&t, 7, 500);
-    CU_ASSERT_EQUAL(pool_prefill_started(t.from, t.p[0], 7, NOW_US - 300), 0);
-    carry_prefill(&t, 7);
-    same_load(&t);
-    CU_ASSERT_EQUAL(of(&t, 1, false)->n_running, 1);
-    CU_ASSERT_EQUAL(pool_running_left_us(of(&t, 1, false), NOW_US + 50), 150);
-    twins_free(&t);
+    accept(t, 7, 500);
+    CU_ASSERT_EQUAL(pool_prefill_started(t->from, t->p[0], 7, NOW_US - 300), 0);
+    carry_prefill(t, 7);
+    same_load(t);
+    CU_ASSERT_EQUAL(of(t, 1, false)->n_running, 1);
+    CU_ASSERT_EQUAL(pool_running_left_us(of(t, 1, false), NOW_US + 50), 150);
 }
 
 /* One interrupts another: both go on as they are. */
@@ -225,76 +219,70 @@ static void test_interrupted(void)
 }
 
 /* A prefill that began before the machine of the other pool did. */
-static void test_started_long_ago(void)
+TWINS_TEST(test_started_long_ago)
 {
-    struct twins t = twins_new();
     struct pool_record_prefill r;
 
-    accept(&t, 7, 500);
-    CU_ASSERT_EQUAL(pool_prefill_started(t.from, t.p[0], 7, NOW_US), 0);
-    CU_ASSERT_EQUAL(pool_read_prefill(t.from, t.p[0], 7, NOW_US, &r), 0);
-    r.instance = t.p[1];
+    accept(t, 7, 500);
+    CU_ASSERT_EQUAL(pool_prefill_started(t->from, t->p[0], 7, NOW_US), 0);
+    CU_ASSERT_EQUAL(pool_read_prefill(t->from, t->p[0], 7, NOW_US, &r), 0);
+    r.instance = t->p[1];
     r.started_us = -5;
     r.worked_us = NOW_US + 5;
-    CU_ASSERT_EQUAL(pool_enter_prefill(t.to, &r, NOW_US), 0);
-    CU_ASSERT_EQUAL(of(&t, 1, false)->n_running, 1);
-    CU_ASSERT_EQUAL(pool_running_left_us(of(&t, 1, false), NOW_US), 0);
-    twins_free(&t);
+    CU_ASSERT_EQUAL(pool_enter_prefill(t->to, &r, NOW_US), 0);
+    CU_ASSERT_EQUAL(of(t, 1, false)->n_running, 1);
+    CU_ASSERT_EQUAL(pool_running_left_us(of(t, 1, false), NOW_US), 0);
 }
 
 /* The deadline of a prefill without an SLO is by the queue that it met. */
-static void test_implied(void)
+TWINS_TEST(test_implied)
 {
-    struct twins t = twins_new();
     const struct queue_item *item;
 
-    accept(&t, 7, 5000);
+    accept(t, 7, 5000);
     CU_ASSERT_EQUAL(pool_prefill_accept(
-                        t.from, t.p[0],
+                        t->from, t->p[0],
                         &(struct pool_prefill_request){.request_id = 8,
                                                        .predicted_us = 700,
                                                        .arrived_us = NOW_US}),
                     0);
-    carry_prefill(&t, 8);
-    item = &of(&t, 1, false)->queue[0];
+    carry_prefill(t, 8);
+    item = &of(t, 1, false)->queue[0];
     CU_ASSERT_EQUAL(item->deadline_us, NOW_US + 2 * (5000 + 700));
     CU_ASSERT_EQUAL(item->slo_us, 2 * (5000 + 700));
     CU_ASSERT_FALSE(item->has_slo);
-    twins_free(&t);
 }
 
-static void test_decodes(void)
+TWINS_TEST(test_decodes)
 {
-    struct twins t = twins_new();
     struct pool_record_decode r;
 
-    accept(&t, 7, 500);
+    accept(t, 7, 500);
     CU_ASSERT_EQUAL(
-        pool_decode_expect(t.from, t.d[0],
+        pool_decode_expect(t->from, t->d[0],
                            &(struct pool_decode_request){
-                               7, 132, 50, 20, NOW_US + 5, t.p[0], 400}),
+                               7, 132, 50, 20, NOW_US + 5, t->p[0], 400}),
         0);
-    CU_ASSERT_EQUAL(pool_book_push(t.from,
-                                   &(struct pool_push){t.p[0], 1000, NOW_US},
-                                   t.d[0], 7),
+    CU_ASSERT_EQUAL(pool_book_push(t->from,
+                                   &(struct pool_push){t->p[0], 1000, NOW_US},
+                                   t->d[0], 7),
                     0);
-    CU_ASSERT_EQUAL(pool_decode_likely(t.from, t.d[0], 7, 30), 0);
-    carry_prefill(&t, 7);
-    carry_decode(&t, 7);
-    same_load(&t);
-    CU_ASSERT_EQUAL(of(&t, 1, true)->decodes[0].comes_us, NOW_US + 5);
-    CU_ASSERT_EQUAL(of(&t, 1, true)->decodes[0].prefill, t.p[1]);
-    CU_ASSERT_EQUAL(of(&t, 1, true)->decodes[0].likely_tokens, 30);
+    CU_ASSERT_EQUAL(pool_decode_likely(t->from, t->d[0], 7, 30), 0);
+    carry_prefill(t, 7);
+    carry_decode(t, 7);
+    same_load(t);
+    CU_ASSERT_EQUAL(of(t, 1, true)->decodes[0].comes_us, NOW_US + 5);
+    CU_ASSERT_EQUAL(of(t, 1, true)->decodes[0].prefill, t->p[1]);
+    CU_ASSERT_EQUAL(of(t, 1, true)->decodes[0].likely_tokens, 30);
     /* One that goes on already, longer than was expected. */
-    CU_ASSERT_EQUAL(pool_decode_done(t.to, t.d[1], 7), 0);
-    CU_ASSERT_EQUAL(pool_decode_started(t.from, t.d[0], 7), 0);
-    CU_ASSERT_EQUAL(pool_decode_progress(t.from, t.d[0], 7, 25), 0);
-    carry_decode(&t, 7);
-    same_load(&t);
-    CU_ASSERT_EQUAL(of(&t, 1, true)->decodes[0].produced_tokens, 25);
-    CU_ASSERT_EQUAL(pool_read_decode(t.from, t.d[0], 8, &r), -ENOENT);
-    CU_ASSERT_EQUAL(pool_read_decode(t.from, 99, 7, &r), -ESTALE);
-    twins_free(&t);
+    CU_ASSERT_EQUAL(pool_decode_done(t->to, t->d[1], 7), 0);
+    CU_ASSERT_EQUAL(pool_decode_started(t->from, t->d[0], 7), 0);
+    CU_ASSERT_EQUAL(pool_decode_progress(t->from, t->d[0], 7, 25), 0);
+    carry_decode(t, 7);
+    same_load(t);
+    CU_ASSERT_EQUAL(of(t, 1, true)->decodes[0].produced_tokens, 25);
+    CU_ASSERT_EQUAL(pool_read_decode(t->from, t->d[0], 8, &r), -ENOENT);
+    CU_ASSERT_EQUAL(pool_read_decode(t->from, 99, 7, &r), -ESTALE);
 }
 
 static const struct suite_test tests[] = {

@@ -89,10 +89,13 @@ static void test_order(void)
     predicted_free(NULL);
 }
 
+#define PREDICTED_TEST(test, ...)                                        \
+    SUITE_TEST_OF(test, struct predicted, p, predicted_new(__VA_ARGS__), \
+                  predicted_free(p))
+
 /* Another capacity, and what is left is in the same order of use. */
-static void test_resize(void)
+PREDICTED_TEST(test_resize, 8, 1)
 {
-    struct predicted *p = predicted_new(8, 1);
     const uint64_t a[] = {1, 2, 3}, b[] = {4, 5, 6}, c[] = {7, 8};
 
     (void)predicted_use(p, a, 3, &had, on_evicted, NULL);
@@ -113,7 +116,6 @@ static void test_resize(void)
     CU_ASSERT_TRUE(predicted_check(p));
     CU_ASSERT_NOT_EQUAL(predicted_resize(p, 0, on_evicted, NULL), 0);
     CU_ASSERT_TRUE(predicted_check(p));
-    predicted_free(p);
 }
 
 /* Pages in memory. */
@@ -128,9 +130,8 @@ static long resident(void)
 }
 
 /* What was never used takes no memory, also when it is forgotten. */
-static void test_clear_of_a_large_one(void)
+PREDICTED_TEST(test_clear_of_a_large_one, 1u << 24, 1)
 {
-    struct predicted *p = predicted_new(1u << 24, 1);
     uint64_t keys[100];
     long before;
 
@@ -145,14 +146,11 @@ static void test_clear_of_a_large_one(void)
     CU_ASSERT_FALSE(predicted_has(p, 1));
     CU_ASSERT_EQUAL(predicted_use(p, keys, 100, &had, on_evicted, NULL), 100);
     CU_ASSERT_TRUE(predicted_check(p));
-    predicted_free(p);
 }
 
 /* Fills it with n blocks, forgets them, and looks whether all is empty. */
-static void test_clear(void)
+PREDICTED_TEST(test_clear, 4096, 5)
 {
-    struct predicted *p = predicted_new(4096, 5);
-
     for (uint64_t n = 1; n <= 4096; n *= 2) {
         for (uint64_t key = 1; key <= n; key++)
             (void)predicted_use(p, &key, 1, &had, on_evicted, NULL);
@@ -161,7 +159,6 @@ static void test_clear(void)
         CU_ASSERT_EQUAL(predicted_held(p), 0);
         CU_ASSERT_TRUE(predicted_check(p));
     }
-    predicted_free(p);
 }
 
 /* Keys that differ in their highest or lowest bits alone stand apart, as do

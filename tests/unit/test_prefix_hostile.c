@@ -65,23 +65,23 @@ static uint32_t matched(struct rig *r, uint32_t instance, const uint64_t *keys,
     return r->match.blocks[instance];
 }
 
-static void test_lies_about_parents(void)
+#define RIG_TEST(test, ...) \
+    SUITE_TEST(test, struct rig, r, rig_init(r, __VA_ARGS__), rig_fini(r))
+
+RIG_TEST(test_lies_about_parents, 1 << 20)
 {
-    struct rig r;
     uint64_t keys[16], other;
 
-    rig_init(&r, 1 << 20);
     chain_keys(1, keys, 16);
     chain_keys(2, &other, 1);
-    CU_ASSERT_EQUAL(store(&r, HOSTILE, other, keys + 8, 1), 0);
+    CU_ASSERT_EQUAL(store(r, HOSTILE, other, keys + 8, 1), 0);
     for (uint32_t i = 4; i < 8; i++) /* a circle */
-        CU_ASSERT_EQUAL(store(&r, HOSTILE, keys[i + 1], keys + i, 1), 0);
-    CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 16), 0);
-    CU_ASSERT_EQUAL(matched(&r, 0, keys, 16), 16);
-    CU_ASSERT_EQUAL(matched(&r, HOSTILE, keys, 16), 0);
-    prefix_index_cleared(r.ix, HOSTILE);
-    CU_ASSERT_EQUAL(matched(&r, 0, keys, 16), 16);
-    rig_fini(&r);
+        CU_ASSERT_EQUAL(store(r, HOSTILE, keys[i + 1], keys + i, 1), 0);
+    CU_ASSERT_EQUAL(store(r, 0, 0, keys, 16), 0);
+    CU_ASSERT_EQUAL(matched(r, 0, keys, 16), 16);
+    CU_ASSERT_EQUAL(matched(r, HOSTILE, keys, 16), 0);
+    prefix_index_cleared(r->ix, HOSTILE);
+    CU_ASSERT_EQUAL(matched(r, 0, keys, 16), 16);
 }
 
 static void test_keys_of_equal_bytes(void)
@@ -105,41 +105,35 @@ static void test_keys_of_equal_bytes(void)
     }
 }
 
-static void test_nothing_stays_for_dropped_blocks(void)
+RIG_TEST(test_nothing_stays_for_dropped_blocks, 1 << 20)
 {
-    struct rig r;
     uint64_t keys[2000];
 
-    rig_init(&r, 1 << 20);
     chain_keys(1, keys, 2000);
-    CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 2000), 0);
-    CU_ASSERT_EQUAL(prefix_index_removed(r.ix, 0, TIER_HOST, keys, 1999), 0);
-    CU_ASSERT(prefix_index_stats(r.ix).keys <= PAGE_KEYS);
-    CU_ASSERT_EQUAL(prefix_index_held(r.ix, 0), 1);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(store(r, 0, 0, keys, 2000), 0);
+    CU_ASSERT_EQUAL(prefix_index_removed(r->ix, 0, TIER_HOST, keys, 1999), 0);
+    CU_ASSERT(prefix_index_stats(r->ix).keys <= PAGE_KEYS);
+    CU_ASSERT_EQUAL(prefix_index_held(r->ix, 0), 1);
 }
 
-static void test_clears_in_a_loop(void)
+RIG_TEST(test_clears_in_a_loop, 1 << 20)
 {
-    struct rig r;
     uint64_t keys[2];
 
-    rig_init(&r, 1 << 20);
     chain_keys(1, keys, 2);
-    CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 2), 0);
+    CU_ASSERT_EQUAL(store(r, 0, 0, keys, 2), 0);
     for (uint32_t i = 0; i < 10000; i++) {
-        int rc = store(&r, HOSTILE, 0, keys, 2);
+        int rc = store(r, HOSTILE, 0, keys, 2);
 
         CU_ASSERT_EQUAL(rc, i < UNSWEPT_MAX ? 0 : -ENOSPC);
-        prefix_index_cleared(r.ix, HOSTILE);
+        prefix_index_cleared(r->ix, HOSTILE);
     }
-    CU_ASSERT_EQUAL(store(&r, 1, 0, keys, 2), 0);
-    while (prefix_index_work(r.ix, 100))
+    CU_ASSERT_EQUAL(store(r, 1, 0, keys, 2), 0);
+    while (prefix_index_work(r->ix, 100))
         continue;
-    CU_ASSERT_EQUAL(store(&r, HOSTILE, 0, keys, 2), 0);
-    CU_ASSERT_EQUAL(matched(&r, HOSTILE, keys, 2), 2);
-    CU_ASSERT_EQUAL(matched(&r, 0, keys, 2), 2);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(store(r, HOSTILE, 0, keys, 2), 0);
+    CU_ASSERT_EQUAL(matched(r, HOSTILE, keys, 2), 2);
+    CU_ASSERT_EQUAL(matched(r, 0, keys, 2), 2);
 }
 
 static uint32_t pages_with(const struct rig *r, uint32_t records)
@@ -210,62 +204,56 @@ static void test_clears_of_many(void)
     prefix_index_free(ix);
 }
 
-static void test_heals(void)
+RIG_TEST(test_heals, 100000)
 {
-    struct rig r;
     uint64_t keys[1000];
     uint64_t missing;
     uint32_t n = 0;
 
-    rig_init(&r, 100000);
-    for (; !prefix_index_incomplete(r.ix, 0) && n < 100; n++) {
+    for (; !prefix_index_incomplete(r->ix, 0) && n < 100; n++) {
         if (n == 50) /* room returns */
             for (uint32_t i = 1; i <= FLEET; i++)
-                prefix_index_cleared(r.ix, i);
-        while (prefix_index_work(r.ix, 1000))
+                prefix_index_cleared(r->ix, i);
+        while (prefix_index_work(r->ix, 1000))
             continue;
         for (uint32_t i = 0; i <= FLEET && n < 50; i++) {
             chain_keys(1 + i, keys, 200);
-            (void)!store(&r, i, 0, keys, 200);
+            (void)!store(r, i, 0, keys, 200);
         }
     }
     CU_ASSERT_EQUAL(n, 51);
     /* An inventory that is given up changes no count. */
-    missing = prefix_index_unindexed(r.ix, 0);
+    missing = prefix_index_unindexed(r->ix, 0);
     CU_ASSERT(missing > 0);
-    prefix_index_told_again(r.ix, 0);
-    prefix_index_told(r.ix, 0, false);
-    CU_ASSERT_EQUAL(prefix_index_unindexed(r.ix, 0), missing);
-    CU_ASSERT_EQUAL(prefix_index_stats(r.ix).unindexed, missing);
-    prefix_index_told_again(r.ix, 0);
+    prefix_index_told_again(r->ix, 0);
+    prefix_index_told(r->ix, 0, false);
+    CU_ASSERT_EQUAL(prefix_index_unindexed(r->ix, 0), missing);
+    CU_ASSERT_EQUAL(prefix_index_stats(r->ix).unindexed, missing);
+    prefix_index_told_again(r->ix, 0);
     chain_keys(1, keys, 200);
-    CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 200), 0);
-    prefix_index_told(r.ix, 0, true);
-    CU_ASSERT_EQUAL(prefix_index_unindexed(r.ix, 0), 0);
-    CU_ASSERT(!prefix_index_incomplete(r.ix, 0));
-    CU_ASSERT_EQUAL(matched(&r, 0, keys, 200), 200);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(store(r, 0, 0, keys, 200), 0);
+    prefix_index_told(r->ix, 0, true);
+    CU_ASSERT_EQUAL(prefix_index_unindexed(r->ix, 0), 0);
+    CU_ASSERT(!prefix_index_incomplete(r->ix, 0));
+    CU_ASSERT_EQUAL(matched(r, 0, keys, 200), 200);
 }
 
 /* What has no room during an inventory that is given up is missing, too. */
-static void test_inventory_given_up(void)
+RIG_TEST(test_inventory_given_up, 1 << 20)
 {
     uint64_t keys[200];
-    struct rig r;
 
-    rig_init(&r, 1 << 20);
-    prefix_index_set_quota(r.ix, 0, 10);
+    prefix_index_set_quota(r->ix, 0, 10);
     chain_keys(1, keys, 200);
-    CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 70), -ENOSPC);
-    CU_ASSERT_EQUAL(prefix_index_unindexed(r.ix, 0), 60);
-    prefix_index_told_again(r.ix, 0);
-    CU_ASSERT_EQUAL(store(&r, 0, 0, keys + 70, 61), -ENOSPC);
-    prefix_index_told_again(r.ix, 0); /* and begun anew */
-    CU_ASSERT_EQUAL(store(&r, 0, 0, keys + 131, 50), -ENOSPC);
-    prefix_index_told(r.ix, 0, false);
-    CU_ASSERT_EQUAL(prefix_index_unindexed(r.ix, 0), 171);
-    CU_ASSERT_EQUAL(prefix_index_stats(r.ix).unindexed, 171);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(store(r, 0, 0, keys, 70), -ENOSPC);
+    CU_ASSERT_EQUAL(prefix_index_unindexed(r->ix, 0), 60);
+    prefix_index_told_again(r->ix, 0);
+    CU_ASSERT_EQUAL(store(r, 0, 0, keys + 70, 61), -ENOSPC);
+    prefix_index_told_again(r->ix, 0); /* and begun anew */
+    CU_ASSERT_EQUAL(store(r, 0, 0, keys + 131, 50), -ENOSPC);
+    prefix_index_told(r->ix, 0, false);
+    CU_ASSERT_EQUAL(prefix_index_unindexed(r->ix, 0), 171);
+    CU_ASSERT_EQUAL(prefix_index_stats(r->ix).unindexed, 171);
 }
 
 static size_t touched(const void *memory, size_t bytes)
@@ -482,76 +470,69 @@ static void test_floods_and_clears(void)
     beside(NULL, flood_and_clear);
 }
 
-static void test_another_tier_at_the_quota(void)
+RIG_TEST(test_another_tier_at_the_quota, 1 << 20)
 {
-    struct rig r;
     uint64_t keys[11];
 
-    rig_init(&r, 1 << 20);
     chain_keys(1, keys, 11);
-    prefix_index_set_quota(r.ix, 0, 10);
-    CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 10), 0);
+    prefix_index_set_quota(r->ix, 0, 10);
+    CU_ASSERT_EQUAL(store(r, 0, 0, keys, 10), 0);
     /* What it holds already takes no more of it; what is new does. */
-    CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 10), 0);
+    CU_ASSERT_EQUAL(store(r, 0, 0, keys, 10), 0);
     CU_ASSERT_EQUAL(
-        prefix_index_stored(r.ix, 0, TIER_DISK, keys[7], keys + 8, 3), -ENOSPC);
-    CU_ASSERT_EQUAL(prefix_index_unindexed(r.ix, 0), 1);
-    CU_ASSERT_EQUAL(prefix_index_removed(r.ix, 0, TIER_HOST, keys + 8, 2), 0);
-    CU_ASSERT_EQUAL(matched(&r, 0, keys, 11), 10);
-    CU_ASSERT_EQUAL(prefix_index_held(r.ix, 0), 10);
-    rig_fini(&r);
+        prefix_index_stored(r->ix, 0, TIER_DISK, keys[7], keys + 8, 3),
+        -ENOSPC);
+    CU_ASSERT_EQUAL(prefix_index_unindexed(r->ix, 0), 1);
+    CU_ASSERT_EQUAL(prefix_index_removed(r->ix, 0, TIER_HOST, keys + 8, 2), 0);
+    CU_ASSERT_EQUAL(matched(r, 0, keys, 11), 10);
+    CU_ASSERT_EQUAL(prefix_index_held(r->ix, 0), 10);
 }
 
 /* An evicted block stays missing until it is removed from all its tiers. */
-static void test_evicted_from_two_tiers(void)
+RIG_TEST(test_evicted_from_two_tiers, 100000)
 {
-    struct rig r;
     uint64_t keys[200], others[200];
     uint64_t missing = 0;
 
-    rig_init(&r, 100000);
     for (uint32_t c = 1; c <= 10; c++) {
         chain_keys(c, keys, 200);
-        CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 200), 0);
-        CU_ASSERT_EQUAL(prefix_index_stored(r.ix, 0, TIER_DISK, 0, keys, 200),
+        CU_ASSERT_EQUAL(store(r, 0, 0, keys, 200), 0);
+        CU_ASSERT_EQUAL(prefix_index_stored(r->ix, 0, TIER_DISK, 0, keys, 200),
                         0);
     }
     for (uint32_t c = 0; c < 100; c++) {
         chain_keys(100 + c, others, 200);
-        (void)!store(&r, 1 + c % FLEET, 0, others, 200);
+        (void)!store(r, 1 + c % FLEET, 0, others, 200);
     }
     for (uint32_t c = 1; c <= 10; c++) {
         chain_keys(c, keys, 200);
-        CU_ASSERT_EQUAL(prefix_index_removed(r.ix, 0, TIER_HOST, keys, 200), 0);
+        CU_ASSERT_EQUAL(prefix_index_removed(r->ix, 0, TIER_HOST, keys, 200),
+                        0);
         for (uint32_t k = 0; k < 200; k++)
-            missing += prefix_index_tiers(r.ix, 0, keys[k]) == 0;
+            missing += prefix_index_tiers(r->ix, 0, keys[k]) == 0;
     }
     CU_ASSERT(missing > 0);
-    CU_ASSERT_EQUAL(prefix_index_unindexed(r.ix, 0), missing);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(prefix_index_unindexed(r->ix, 0), missing);
 }
 
 /* What had no room and is told again counts again, up to the next inventory:
  * no fewer blocks are counted than are missing, and then exactly those. */
-static void test_told_twice(void)
+RIG_TEST(test_told_twice, 1 << 20)
 {
-    struct rig r;
     uint64_t keys[30];
 
-    rig_init(&r, 1 << 20);
     chain_keys(1, keys, 30);
-    prefix_index_set_quota(r.ix, 0, 10);
+    prefix_index_set_quota(r->ix, 0, 10);
     for (uint32_t i = 1; i <= 3; i++) {
-        CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 30), -ENOSPC);
-        CU_ASSERT_EQUAL(prefix_index_held(r.ix, 0), 10);
-        CU_ASSERT_EQUAL(prefix_index_unindexed(r.ix, 0), i * 20);
-        CU_ASSERT_EQUAL(prefix_index_stats(r.ix).unindexed, i * 20);
+        CU_ASSERT_EQUAL(store(r, 0, 0, keys, 30), -ENOSPC);
+        CU_ASSERT_EQUAL(prefix_index_held(r->ix, 0), 10);
+        CU_ASSERT_EQUAL(prefix_index_unindexed(r->ix, 0), i * 20);
+        CU_ASSERT_EQUAL(prefix_index_stats(r->ix).unindexed, i * 20);
     }
-    prefix_index_told_again(r.ix, 0);
-    CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 30), -ENOSPC);
-    prefix_index_told(r.ix, 0, true);
-    CU_ASSERT_EQUAL(prefix_index_unindexed(r.ix, 0), 20);
-    rig_fini(&r);
+    prefix_index_told_again(r->ix, 0);
+    CU_ASSERT_EQUAL(store(r, 0, 0, keys, 30), -ENOSPC);
+    prefix_index_told(r->ix, 0, true);
+    CU_ASSERT_EQUAL(prefix_index_unindexed(r->ix, 0), 20);
 }
 
 static uint64_t cost_of(struct rig *r, uint64_t chain)

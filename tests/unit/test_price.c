@@ -290,10 +290,13 @@ static void test_price_against_slow(void)
         compare_prices(seed);
 }
 
+#define PRICE_TEST(test)                                                   \
+    SUITE_TEST_OF(test, struct price, p, price_new(&price_config_default), \
+                  price_free(p))
+
 /* Small blocks are counted together. */
-static void test_small_blocks(void)
+PRICE_TEST(test_small_blocks)
 {
-    struct price *p = price_new(&price_config_default);
     uint64_t keys[64];
     struct price_work w = {.keys = keys,
                            .n_keys = 64,
@@ -308,7 +311,6 @@ static void test_small_blocks(void)
     CU_ASSERT_DOUBLE_EQUAL(price_ask(p, &w, &cost), 200, 1e-9);
     w.n_keys = 0; /* nobody can reuse it */
     CU_ASSERT_DOUBLE_EQUAL(price_ask(p, &w, &cost), 300, 1e-9);
-    price_free(p);
 }
 
 static bool arrive(struct price *p, int64_t at_s, int64_t tokens, double x,
@@ -328,9 +330,8 @@ static bool arrive(struct price *p, int64_t at_s, int64_t tokens, double x,
 }
 
 /* One instance, whose queue is as long as wanted: 60 s for a minute's work. */
-static void test_limit_by_hand(void)
+PRICE_TEST(test_limit_by_hand)
 {
-    struct price *p = price_new(&price_config_default);
     const double wanted = 0.7 * SLO_US;
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(p);
@@ -339,7 +340,6 @@ static void test_limit_by_hand(void)
     CU_ASSERT(arrive(p, 26, 100, 8e6, wanted));        /* 50 s are below it */
     CU_ASSERT(arrive(p, 27, 100, 9e6, wanted));        /* 58 s */
     CU_ASSERT_FALSE(arrive(p, 28, 100, 10e6, wanted)); /* 67 s: 9 s limits */
-    price_free(p);
 }
 
 /* Twice what an instance can do comes for so many seconds. Returns the aim. */
@@ -391,9 +391,8 @@ static void test_long_overload(void)
 
 /* Many small requests with short SLOs, another client's, are no reason to
  * refuse the work of those that are content with a queue. */
-static void test_many_short_slos(void)
+PRICE_TEST(test_many_short_slos)
 {
-    struct price *p = price_new(&price_config_default);
     struct price_load load = {1, 1.0, 0.1 * SLO_US};
     struct price_arrival small = {
         .x = 1e3, .work_us = 1e3, .n_tokens = 10, .slo_ttft_us = 2000};
@@ -407,7 +406,6 @@ static void test_many_short_slos(void)
         CU_ASSERT(
             arrive(p, t, 100, (double)(100 + t % 7) * 3e3, load.backlog_us));
     }
-    price_free(p);
 }
 
 static void test_floor(void)

@@ -413,25 +413,28 @@ static void test_cut_and_extended(void)
     each_frame(visit_cuts);
 }
 
-static void test_round_trip(void)
+#define WIRE_BUF_TEST(test)                                         \
+    SUITE_TEST(test, struct wire_buf, b, wire_buf_init(b, 1 << 20), \
+               wire_buf_fini(b))
+
+WIRE_BUF_TEST(test_round_trip)
 {
-    struct wire_buf b;
     struct msg_hello in = example_hello(), out;
 
-    wire_buf_init(&b, 1 << 20);
-    msg_hello_pack(&b, 0, &in);
-    CU_ASSERT_EQUAL(msg_hello_unpack(b.data + FRAME_HEADER_BYTES,
-                                     b.len - FRAME_HEADER_BYTES, &out),
+    msg_hello_pack(b, 0, &in);
+    CU_ASSERT_EQUAL(msg_hello_unpack(b->data + FRAME_HEADER_BYTES,
+                                     b->len - FRAME_HEADER_BYTES, &out),
                     0);
     CU_ASSERT_EQUAL(memcmp(&in, &out, sizeof(in)), 0);
 
     struct msg_prefill_done done = {65, 1, 2, 3,  4, 5,  6,
                                     7,  8, 9, 10, 4, 11, 12},
                             done2;
-    wire_buf_reset(&b);
-    msg_prefill_done_pack(&b, 77, &done);
-    CU_ASSERT_EQUAL(msg_prefill_done_unpack(b.data + FRAME_HEADER_BYTES,
-                                            b.len - FRAME_HEADER_BYTES, &done2),
+    wire_buf_reset(b);
+    msg_prefill_done_pack(b, 77, &done);
+    CU_ASSERT_EQUAL(msg_prefill_done_unpack(b->data + FRAME_HEADER_BYTES,
+                                            b->len - FRAME_HEADER_BYTES,
+                                            &done2),
                     0);
     CU_ASSERT_EQUAL(done2.disk_tokens, 4);
     CU_ASSERT_EQUAL(done2.prefill_us, 8);
@@ -441,73 +444,66 @@ static void test_round_trip(void)
     CU_ASSERT_EQUAL(done2.shared_bytes, 12);
 
     struct msg_decode de;
-    wire_buf_reset(&b);
-    msg_decode_pack(&b, 7, &(struct msg_decode){100, 5, UINT64_MAX - 9});
-    CU_ASSERT_EQUAL(msg_decode_unpack(b.data + FRAME_HEADER_BYTES,
-                                      b.len - FRAME_HEADER_BYTES, &de),
+    wire_buf_reset(b);
+    msg_decode_pack(b, 7, &(struct msg_decode){100, 5, UINT64_MAX - 9});
+    CU_ASSERT_EQUAL(msg_decode_unpack(b->data + FRAME_HEADER_BYTES,
+                                      b->len - FRAME_HEADER_BYTES, &de),
                     0);
     CU_ASSERT_EQUAL(de.prompt_digest, UINT64_MAX - 9);
 
     struct msg_kv_begin kb;
-    wire_buf_reset(&b);
-    msg_kv_begin_pack(&b, 7, &(struct msg_kv_begin){100, 5, UINT64_MAX - 8});
-    CU_ASSERT_EQUAL(msg_kv_begin_unpack(b.data + FRAME_HEADER_BYTES,
-                                        b.len - FRAME_HEADER_BYTES, &kb),
+    wire_buf_reset(b);
+    msg_kv_begin_pack(b, 7, &(struct msg_kv_begin){100, 5, UINT64_MAX - 8});
+    CU_ASSERT_EQUAL(msg_kv_begin_unpack(b->data + FRAME_HEADER_BYTES,
+                                        b->len - FRAME_HEADER_BYTES, &kb),
                     0);
     CU_ASSERT_EQUAL(kb.prompt_digest, UINT64_MAX - 8);
 
     struct msg_tokens mt;
-    wire_buf_reset(&b);
-    msg_tokens_pack(&b, (struct msg_token[]){{1, 2, 3}, {4, 5, 6}}, 2);
-    CU_ASSERT_EQUAL(msg_tokens_unpack(b.data + FRAME_HEADER_BYTES,
-                                      b.len - FRAME_HEADER_BYTES, &mt),
+    wire_buf_reset(b);
+    msg_tokens_pack(b, (struct msg_token[]){{1, 2, 3}, {4, 5, 6}}, 2);
+    CU_ASSERT_EQUAL(msg_tokens_unpack(b->data + FRAME_HEADER_BYTES,
+                                      b->len - FRAME_HEADER_BYTES, &mt),
                     0);
     struct msg_token t = msg_tokens_at(&mt, 1);
     CU_ASSERT_EQUAL(t.request_id, 4);
     CU_ASSERT_EQUAL(t.index, 5);
     CU_ASSERT_EQUAL(t.token, 6);
-    wire_buf_fini(&b);
 }
 
 /* A worker of a future version is understood well enough to be refused. */
-static void test_other_version(void)
+WIRE_BUF_TEST(test_other_version)
 {
-    struct wire_buf b;
     struct msg_hello m = example_hello();
 
-    wire_buf_init(&b, 1 << 20);
     m.version_min = m.version_max = PROTO_VERSION + 1;
-    msg_hello_pack(&b, 0, &m);
+    msg_hello_pack(b, 0, &m);
     /* a field that this version does not know */
-    append(&b, "\x63\0\0");
-    CU_ASSERT_EQUAL(msg_hello_unpack(b.data + FRAME_HEADER_BYTES,
-                                     b.len - FRAME_HEADER_BYTES, &m),
+    append(b, "\x63\0\0");
+    CU_ASSERT_EQUAL(msg_hello_unpack(b->data + FRAME_HEADER_BYTES,
+                                     b->len - FRAME_HEADER_BYTES, &m),
                     0);
     CU_ASSERT_EQUAL(m.version_min, PROTO_VERSION + 1);
     CU_ASSERT_EQUAL(m.kind, 0);
-    b.data[FRAME_HEADER_BYTES] ^= 1;
-    CU_ASSERT_EQUAL(msg_hello_unpack(b.data + FRAME_HEADER_BYTES,
-                                     b.len - FRAME_HEADER_BYTES, &m),
+    b->data[FRAME_HEADER_BYTES] ^= 1;
+    CU_ASSERT_EQUAL(msg_hello_unpack(b->data + FRAME_HEADER_BYTES,
+                                     b->len - FRAME_HEADER_BYTES, &m),
                     -EBADMSG);
-    wire_buf_fini(&b);
 }
 
 /* A worker that also speaks a newer version, whose HELLO has a field more. */
-static void test_newer_version(void)
+WIRE_BUF_TEST(test_newer_version)
 {
-    struct wire_buf b;
     struct msg_hello m = example_hello(), out;
 
-    wire_buf_init(&b, 1 << 20);
     m.version_max = PROTO_VERSION + 1;
-    msg_hello_pack(&b, 0, &m);
-    append(&b, "\x63\0\0");
-    CU_ASSERT_EQUAL(msg_hello_unpack(b.data + FRAME_HEADER_BYTES,
-                                     b.len - FRAME_HEADER_BYTES, &out),
+    msg_hello_pack(b, 0, &m);
+    append(b, "\x63\0\0");
+    CU_ASSERT_EQUAL(msg_hello_unpack(b->data + FRAME_HEADER_BYTES,
+                                     b->len - FRAME_HEADER_BYTES, &out),
                     0);
     CU_ASSERT_EQUAL(proto_version_common(&out), PROTO_VERSION);
     CU_ASSERT_EQUAL(memcmp(&m, &out, sizeof(m)), 0);
-    wire_buf_fini(&b);
 }
 
 static void test_header(void)

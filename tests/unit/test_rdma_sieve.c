@@ -41,12 +41,13 @@ static void test_bad(void)
     sieve_free(NULL);
 }
 
+#define SIEVE_TEST(test, ...) \
+    SUITE_TEST_OF(test, struct sieve, s, filled(__VA_ARGS__), sieve_free(s))
+
 /* The paper's example: the hand passes over what was used, once, and new ones
  * go to the other end. */
-static void test_order(void)
+SIEVE_TEST(test_order, 4)
 {
-    struct sieve *s = filled(4);
-
     sieve_touch(s, 0);
     sieve_touch(s, 2);
     CU_ASSERT_EQUAL(replace(s), 1); /* 0 was used; its mark is gone */
@@ -54,25 +55,19 @@ static void test_order(void)
     /* Now the order is 3' 1' 2 0, and the hand stands at 1'. */
     CU_ASSERT_EQUAL(replace(s), 1);
     CU_ASSERT_EQUAL(sieve_used(s), 4);
-    sieve_free(s);
 }
 
 /* All were used: the oldest goes. */
-static void test_all_used(void)
+SIEVE_TEST(test_all_used, 3)
 {
-    struct sieve *s = filled(3);
-
     for (uint32_t i = 0; i < 3; i++)
         sieve_touch(s, i);
     CU_ASSERT_EQUAL(sieve_victim(s), 0);
     CU_ASSERT_EQUAL(sieve_victim(s), 0);
-    sieve_free(s);
 }
 
-static void test_pinned(void)
+SIEVE_TEST(test_pinned, 3)
 {
-    struct sieve *s = filled(3);
-
     for (uint32_t i = 0; i < 3; i++)
         sieve_pin(s, i, true);
     CU_ASSERT_EQUAL(sieve_victim(s), SIEVE_NONE);
@@ -80,7 +75,6 @@ static void test_pinned(void)
     sieve_touch(s, 1);
     CU_ASSERT_EQUAL(sieve_victim(s), 1);
     CU_ASSERT_PTR_EQUAL(sieve_owner(s, 1), &owners[1]);
-    sieve_free(s);
 }
 
 /* SIEVE as its paper has it, written out slowly: an array, the newest first. */

@@ -81,10 +81,12 @@ static void test_bad(void)
     spread_free(NULL);
 }
 
+#define SPREAD_TEST(test, ...) \
+    SUITE_TEST_OF(test, struct spread, s, make(__VA_ARGS__), spread_free(s))
+
 /* An op is cut, its last slice is shorter, and it ends with the last one. */
-static void test_cut(void)
+SPREAD_TEST(test_cut, 1, true)
 {
-    struct spread *s = make(1, true);
     struct spread_slice *got[3];
 
     CU_ASSERT_EQUAL(add(s, 1, (uint8_t *)1000, 250), 0);
@@ -105,26 +107,21 @@ static void test_cut(void)
     CU_ASSERT_TRUE(spread_is_idle(s));
     CU_ASSERT_PTR_NULL(spread_slice_at(s, got[0]->index));
     CU_ASSERT_PTR_NULL(spread_slice_at(s, 8));
-    spread_free(s);
 }
 
 /* Ops take turns: a small one does not wait for the end of a large one. */
-static void test_turns(void)
+SPREAD_TEST(test_turns, 1, true)
 {
-    struct spread *s = make(1, true);
-
     CU_ASSERT_EQUAL(add(s, 1, (uint8_t *)1000, 5000), 0);
     CU_ASSERT_EQUAL(add(s, 2, (uint8_t *)9000, 100), 0);
     CU_ASSERT_PTR_EQUAL(spread_next(s, 0)->local, (uint8_t *)1000);
     CU_ASSERT_PTR_EQUAL(spread_next(s, 0)->local, (uint8_t *)9000);
     CU_ASSERT_PTR_EQUAL(spread_next(s, 0)->local, (uint8_t *)1100);
-    spread_free(s);
 }
 
 /* A rail takes its credits and no more. */
-static void test_credits(void)
+SPREAD_TEST(test_credits, 2, false)
 {
-    struct spread *s = make(2, false);
     uint32_t n = 0;
 
     CU_ASSERT_EQUAL(add(s, 1, NULL, 5000), 0);
@@ -142,13 +139,11 @@ static void test_credits(void)
     CU_ASSERT_PTR_NOT_NULL(spread_next(s, 1));
     CU_ASSERT_PTR_NULL(spread_next(s, 1));
     spread_check(s);
-    spread_free(s);
 }
 
 /* In proportion to the rates: of the twelve that fit, eight and four. */
-static void test_rates(void)
+SPREAD_TEST(test_rates, 2, true)
 {
-    struct spread *s = make(2, true);
     struct spread_slice *slice;
     uint32_t n[2] = {0};
 
@@ -159,13 +154,11 @@ static void test_rates(void)
         n[slice->rail]++;
     CU_ASSERT_EQUAL(n[0], 4);
     CU_ASSERT_EQUAL(n[1], 8);
-    spread_free(s);
 }
 
 /* The others are for when the preferred ones have failed. */
-static void test_classes(void)
+SPREAD_TEST(test_classes, 3, true)
 {
-    struct spread *s = make(3, true);
     struct spread_slice *slice;
 
     spread_rail_set(s, 0, 1e9, 1);
@@ -185,14 +178,12 @@ static void test_classes(void)
     spread_rail_failed(s, 2, 1000);
     CU_ASSERT_EQUAL(spread_try(s, false, 9000), SPREAD_NONE);
     CU_ASSERT_EQUAL(spread_next(s, 9000)->rail, 1);
-    spread_free(s);
 }
 
 /* A rail that fails is left alone for longer and longer, until it works. */
-static void test_back_off(void)
+SPREAD_TEST(test_back_off, 1, false)
 {
     static const int64_t waits[] = {1000, 2000, 4000, 5000, 5000};
-    struct spread *s = make(1, false);
     int64_t now_us = 50;
 
     CU_ASSERT_EQUAL(spread_try(s, false, now_us), SPREAD_NONE); /* no work */
@@ -220,13 +211,11 @@ static void test_back_off(void)
     spread_rail_up(s, 0, now_us);
     spread_rail_drop(s, 0);
     CU_ASSERT_EQUAL(spread_try(s, false, now_us), 0);
-    spread_free(s);
 }
 
 /* A rail whose slices have not all come back is not tried. */
-static void test_try_behind_last(void)
+SPREAD_TEST(test_try_behind_last, 1, true)
 {
-    struct spread *s = make(1, true);
     struct spread_slice *slice;
 
     CU_ASSERT_EQUAL(add(s, 1, NULL, 5000), 0);
@@ -235,12 +224,10 @@ static void test_try_behind_last(void)
     CU_ASSERT_EQUAL(spread_try(s, false, 1000), SPREAD_NONE);
     spread_lost(s, slice);
     CU_ASSERT_EQUAL(spread_try(s, false, 1000), 0);
-    spread_free(s);
 }
 
-static void test_cancel(void)
+SPREAD_TEST(test_cancel, 1, true)
 {
-    struct spread *s = make(1, true);
     struct spread_slice *one, *two;
 
     spread_cancel(s, 1);
@@ -264,13 +251,11 @@ static void test_cancel(void)
     spread_cancel(s, 3);
     spread_lost(s, one);
     expect_end(s, 3, -ECANCELED);
-    spread_free(s);
 }
 
-static void test_grants(void)
+SPREAD_TEST(test_grants, 1, true)
 {
     struct transport_slice slice = {.bytes = 100};
-    struct spread *s = make(1, true);
 
     for (uint64_t id = 1; id <= 4; id++)
         CU_ASSERT_EQUAL(spread_add(s, id, id % 2, true, &slice, 1, 0), 0);
@@ -289,12 +274,10 @@ static void test_grants(void)
     spread_moved(s, first, 1);
     expect_end(s, 1, -EIO);
     CU_ASSERT_FALSE(spread_uses(s, 1));
-    spread_free(s);
 }
 
-static void test_stall(void)
+SPREAD_TEST(test_stall, 1, true)
 {
-    struct spread *s = make(1, true);
     struct transport_slice slice = {.bytes = 200};
 
     CU_ASSERT_FALSE(spread_stalled(s, INT64_MAX));
@@ -305,7 +288,6 @@ static void test_stall(void)
     spread_moved(s, spread_next(s, 600), 700);
     CU_ASSERT_FALSE(spread_stalled(s, 1000500));
     CU_ASSERT_EQUAL(spread_due_us(s), 1000700);
-    spread_free(s);
 }
 
 /* --- rails that move bytes --- */

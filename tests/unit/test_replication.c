@@ -139,21 +139,21 @@ static double surely(double per_s)
     return per_s * (1.0 - 1.0 / sqrt(per_s * 5.0 / 0.69314718));
 }
 
-static void test_off(void)
+#define RIG_TEST(test, ...) \
+    SUITE_TEST(test, struct rig, g, rig_init(g, __VA_ARGS__), rig_fini(g))
+
+RIG_TEST(test_off, 3, 0)
 {
-    struct rig g;
     struct replication_action a;
 
-    rig_init(&g, 3, 0);
-    CU_ASSERT(!replication_on(g.r));
-    store(&g, 0, 0, 0, 20);
-    busy(&g, 0);
-    ask(&g, 0, 20, 10, 0, 10 * SECOND);
-    CU_ASSERT(!replication_pass(g.r, 10 * SECOND));
-    CU_ASSERT(!replication_next(g.r, 10 * SECOND, &a));
+    CU_ASSERT(!replication_on(g->r));
+    store(g, 0, 0, 0, 20);
+    busy(g, 0);
+    ask(g, 0, 20, 10, 0, 10 * SECOND);
+    CU_ASSERT(!replication_pass(g->r, 10 * SECOND));
+    CU_ASSERT(!replication_next(g->r, 10 * SECOND, &a));
     CU_ASSERT_EQUAL(a.kind, REPLICATION_NONE);
     replication_free(NULL);
-    rig_fini(&g);
 }
 
 /* What is longer than the windows of the others stays where it is. */
@@ -177,28 +177,27 @@ static void test_windows(void)
 }
 
 /* Ten requests a second take one engine; the only holder is busy anyway. */
-static void test_pieces(void)
+RIG_TEST(test_pieces, 3, 0.04)
 {
-    struct rig g;
     struct replication_action a;
     int64_t now_us = 20 * SECOND;
 
-    rig_init(&g, 3, 0.04); /* 10.24 MB/s: 10 blocks of 256 kB in 250 ms */
-    store(&g, 0, 0, 0, 22);
-    busy(&g, 0);
-    ask(&g, 0, 22, 10, 0, now_us);
-    CU_ASSERT(replication_pass(g.r, now_us));
-    CU_ASSERT(!replication_pass(g.r, now_us + 999999));
-    CU_ASSERT_EQUAL(replication_due_us(g.r), now_us + SECOND);
-    CU_ASSERT(replication_next(g.r, now_us, &a));
+    /* 10.24 MB/s: 10 blocks of 256 kB in 250 ms */
+    store(g, 0, 0, 0, 22);
+    busy(g, 0);
+    ask(g, 0, 22, 10, 0, now_us);
+    CU_ASSERT(replication_pass(g->r, now_us));
+    CU_ASSERT(!replication_pass(g->r, now_us + 999999));
+    CU_ASSERT_EQUAL(replication_due_us(g->r), now_us + SECOND);
+    CU_ASSERT(replication_next(g->r, now_us, &a));
     CU_ASSERT_EQUAL(a.kind, REPLICATION_COPY);
-    CU_ASSERT_EQUAL(a.from, g.nodes[0]);
-    CU_ASSERT_EQUAL(a.to, g.nodes[1]);
+    CU_ASSERT_EQUAL(a.from, g->nodes[0]);
+    CU_ASSERT_EQUAL(a.to, g->nodes[1]);
     CU_ASSERT_EQUAL(a.first_block, 0);
     CU_ASSERT_EQUAL(a.end_block, 10);
     CU_ASSERT_EQUAL(a.tag, 9);
-    CU_ASSERT_EQUAL(a.key, g.keys[0][9]);
-    CU_ASSERT_EQUAL(memcmp(a.keys, g.keys[0], 10 * sizeof(uint64_t)), 0);
+    CU_ASSERT_EQUAL(a.key, g->keys[0][9]);
+    CU_ASSERT_EQUAL(memcmp(a.keys, g->keys[0], 10 * sizeof(uint64_t)), 0);
     CU_ASSERT_DOUBLE_EQUAL(a.bytes_per_s, 0.04 * LINK, 1);
     CU_ASSERT_DOUBLE_EQUAL(a.reason.per_s, surely(10), 1);
     CU_ASSERT_EQUAL(a.reason.holders, 1);
@@ -206,113 +205,106 @@ static void test_pieces(void)
     CU_ASSERT_EQUAL(a.reason.miss_us, 22000); /* a fetch, not computing */
     /* Its only sender sends. */
     struct replication_action b;
-    CU_ASSERT(!replication_next(g.r, now_us, &b));
-    CU_ASSERT(replication_check(g.r));
-    store(&g, 1, 0, 0, 10);
-    replication_ended(g.r, a.id, 10, now_us);
-    CU_ASSERT(replication_next(g.r, now_us, &a));
-    CU_ASSERT_EQUAL(a.to, g.nodes[1]);
+    CU_ASSERT(!replication_next(g->r, now_us, &b));
+    CU_ASSERT(replication_check(g->r));
+    store(g, 1, 0, 0, 10);
+    replication_ended(g->r, a.id, 10, now_us);
+    CU_ASSERT(replication_next(g->r, now_us, &a));
+    CU_ASSERT_EQUAL(a.to, g->nodes[1]);
     CU_ASSERT_EQUAL(a.first_block, 10);
     CU_ASSERT_EQUAL(a.end_block, 20);
     /* Who has the first blocks sends them on. */
-    CU_ASSERT(replication_next(g.r, now_us, &b));
-    CU_ASSERT_EQUAL(b.from, g.nodes[1]);
-    CU_ASSERT_EQUAL(b.to, g.nodes[2]);
+    CU_ASSERT(replication_next(g->r, now_us, &b));
+    CU_ASSERT_EQUAL(b.from, g->nodes[1]);
+    CU_ASSERT_EQUAL(b.to, g->nodes[2]);
     CU_ASSERT_EQUAL(b.end_block, 10);
-    CU_ASSERT_EQUAL(replication_under_way(g.r), 2);
-    CU_ASSERT(replication_check(g.r));
+    CU_ASSERT_EQUAL(replication_under_way(g->r), 2);
+    CU_ASSERT(replication_check(g->r));
     /* One that brings nothing: nothing goes there for a while. */
-    replication_ended(g.r, b.id, 0, now_us);
-    replication_ended(g.r, b.id, 5, now_us); /* unknown by now */
-    CU_ASSERT_EQUAL(replication_counts(g.r)->failed, 1);
-    CU_ASSERT_EQUAL(replication_counts(g.r)->blocks, 10);
-    CU_ASSERT(!replication_next(g.r, now_us, &b));
-    rig_fini(&g);
+    replication_ended(g->r, b.id, 0, now_us);
+    replication_ended(g->r, b.id, 5, now_us); /* unknown by now */
+    CU_ASSERT_EQUAL(replication_counts(g->r)->failed, 1);
+    CU_ASSERT_EQUAL(replication_counts(g->r)->blocks, 10);
+    CU_ASSERT(!replication_next(g->r, now_us, &b));
 }
 
 /* Links with requests' transfers are left alone, and so is who will have it, is
  * not there, or has no room. */
-static void test_leaves_alone(void)
+RIG_TEST(test_leaves_alone, 4, 0.5)
 {
-    struct rig g;
     struct replication_action a;
     int64_t now_us = 20 * SECOND;
 
-    rig_init(&g, 4, 0.5);
-    store(&g, 0, 0, 0, 22);
-    busy(&g, 0);
-    ask(&g, 0, 22, 10, 0, now_us);
-    CU_ASSERT_EQUAL(pool_set_health(g.pool, g.nodes[1], HEALTH_DRAINING), 0);
-    CU_ASSERT_EQUAL(pool_prefill_accept(g.pool, g.nodes[2],
+    store(g, 0, 0, 0, 22);
+    busy(g, 0);
+    ask(g, 0, 22, 10, 0, now_us);
+    CU_ASSERT_EQUAL(pool_set_health(g->pool, g->nodes[1], HEALTH_DRAINING), 0);
+    CU_ASSERT_EQUAL(pool_prefill_accept(g->pool, g->nodes[2],
                                         &(struct pool_prefill_request){
-                                            .request_id = ++g.next_request,
+                                            .request_id = ++g->next_request,
                                             .predicted_us = 1000,
-                                            .keys = g.keys[0],
+                                            .keys = g->keys[0],
                                             .n_keys = 22}),
                     0);
-    CU_ASSERT_EQUAL(pool_book(g.pool,
-                              &(struct pool_booking){.holder = g.nodes[0],
+    CU_ASSERT_EQUAL(pool_book(g->pool,
+                              &(struct pool_booking){.holder = g->nodes[0],
                                                      .channel = POOL_EGRESS,
                                                      .until_us = now_us + 5000},
                               POOL_NO_INSTANCE, 0, now_us),
                     0);
-    CU_ASSERT(replication_pass(g.r, now_us));
-    CU_ASSERT(!replication_next(g.r, now_us, &a));
-    CU_ASSERT(replication_next(g.r, now_us + 5000, &a));
-    CU_ASSERT_EQUAL(a.to, g.nodes[3]);
+    CU_ASSERT(replication_pass(g->r, now_us));
+    CU_ASSERT(!replication_next(g->r, now_us, &a));
+    CU_ASSERT(replication_next(g->r, now_us + 5000, &a));
+    CU_ASSERT_EQUAL(a.to, g->nodes[3]);
     CU_ASSERT_EQUAL(a.reason.holders, 2);
     /* It fails; a prefill there will leave the blocks by the next pass. */
-    replication_ended(g.r, a.id, 0, now_us - 20 * SECOND);
-    CU_ASSERT_EQUAL(pool_prefill_accept(g.pool, g.nodes[3],
+    replication_ended(g->r, a.id, 0, now_us - 20 * SECOND);
+    CU_ASSERT_EQUAL(pool_prefill_accept(g->pool, g->nodes[3],
                                         &(struct pool_prefill_request){
-                                            .request_id = ++g.next_request,
+                                            .request_id = ++g->next_request,
                                             .predicted_us = 1000,
-                                            .keys = g.keys[0],
+                                            .keys = g->keys[0],
                                             .n_keys = 22}),
                     0);
-    CU_ASSERT(!replication_next(g.r, now_us + 5000, &a));
+    CU_ASSERT(!replication_next(g->r, now_us + 5000, &a));
     CU_ASSERT_EQUAL(
-        pool_prefill_cancel(g.pool, g.nodes[3], g.next_request, now_us), 0);
-    CU_ASSERT(replication_next(g.r, now_us + 5000, &a));
+        pool_prefill_cancel(g->pool, g->nodes[3], g->next_request, now_us), 0);
+    CU_ASSERT(replication_next(g->r, now_us + 5000, &a));
     /* It goes, and its piece with it. */
-    replication_lost(g.r, g.nodes[3]);
-    CU_ASSERT_EQUAL(replication_under_way(g.r), 0);
-    rig_fini(&g);
+    replication_lost(g->r, g->nodes[3]);
+    CU_ASSERT_EQUAL(replication_under_way(g->r), 0);
 }
 
 /* A chain that nobody asks for any more leaves where it was copied to, if it is
  * elsewhere. */
-static void test_cold(void)
+RIG_TEST(test_cold, 2, 1)
 {
-    struct rig g;
     struct replication_action a;
     int64_t now_us = 20 * SECOND;
 
-    rig_init(&g, 2, 1);
-    store(&g, 0, 0, 0, 22);
-    busy(&g, 0);
-    ask(&g, 0, 22, 10, 0, now_us);
-    CU_ASSERT(replication_pass(g.r, now_us));
-    CU_ASSERT(replication_next(g.r, now_us, &a));
+    store(g, 0, 0, 0, 22);
+    busy(g, 0);
+    ask(g, 0, 22, 10, 0, now_us);
+    CU_ASSERT(replication_pass(g->r, now_us));
+    CU_ASSERT(replication_next(g->r, now_us, &a));
     CU_ASSERT_EQUAL(a.end_block, 22);
-    store(&g, 1, 0, 0, 22);
-    replication_ended(g.r, a.id, 22, now_us);
-    CU_ASSERT(!replication_next(g.r, now_us, &a));
+    store(g, 1, 0, 0, 22);
+    replication_ended(g->r, a.id, 22, now_us);
+    CU_ASSERT(!replication_next(g->r, now_us, &a));
     now_us += 60 * SECOND;
-    CU_ASSERT(replication_pass(g.r, now_us));
-    CU_ASSERT(!replication_next(g.r, now_us, &a)); /* there is room */
-    store(&g, 1, 1, 0, LONG);
-    store(&g, 1, 2, 0, 27);
-    CU_ASSERT(!replication_next(g.r, now_us, &a)); /* 89 of 100 */
-    store(&g, 1, 2, 27, 28);
-    CU_ASSERT(replication_next(g.r, now_us, &a));
+    CU_ASSERT(replication_pass(g->r, now_us));
+    CU_ASSERT(!replication_next(g->r, now_us, &a)); /* there is room */
+    store(g, 1, 1, 0, LONG);
+    store(g, 1, 2, 0, 27);
+    CU_ASSERT(!replication_next(g->r, now_us, &a)); /* 89 of 100 */
+    store(g, 1, 2, 27, 28);
+    CU_ASSERT(replication_next(g->r, now_us, &a));
     CU_ASSERT_EQUAL(a.kind, REPLICATION_DROP);
-    CU_ASSERT_EQUAL(a.to, g.nodes[1]);
-    CU_ASSERT_EQUAL(a.key, g.keys[0][21]);
+    CU_ASSERT_EQUAL(a.to, g->nodes[1]);
+    CU_ASSERT_EQUAL(a.key, g->keys[0][21]);
     CU_ASSERT_EQUAL(a.first_block, 0);
     CU_ASSERT_EQUAL(a.end_block, 22);
-    CU_ASSERT(!replication_next(g.r, now_us, &a));
-    rig_fini(&g);
+    CU_ASSERT(!replication_next(g->r, now_us, &a));
 }
 
 /* Three prompts that meet, of which the only holder is busy, are chance; ten
@@ -335,28 +327,25 @@ static void test_chance(void)
 }
 
 /* The last copy stays. */
-static void test_last_copy(void)
+RIG_TEST(test_last_copy, 2, 1)
 {
-    struct rig g;
     struct replication_action a;
     int64_t now_us = 20 * SECOND;
 
-    rig_init(&g, 2, 1);
-    store(&g, 0, 0, 0, 22);
-    busy(&g, 0);
-    ask(&g, 0, 22, 10, 0, now_us);
-    CU_ASSERT(replication_pass(g.r, now_us));
-    CU_ASSERT(replication_next(g.r, now_us, &a));
-    store(&g, 1, 0, 0, 22);
-    replication_ended(g.r, a.id, 22, now_us);
+    store(g, 0, 0, 0, 22);
+    busy(g, 0);
+    ask(g, 0, 22, 10, 0, now_us);
+    CU_ASSERT(replication_pass(g->r, now_us));
+    CU_ASSERT(replication_next(g->r, now_us, &a));
+    store(g, 1, 0, 0, 22);
+    replication_ended(g->r, a.id, 22, now_us);
     CU_ASSERT_EQUAL(
-        prefix_index_removed(g.index, 0, TIER_DEVICE, g.keys[0], 22), 0);
-    store(&g, 1, 1, 0, LONG);
-    store(&g, 1, 2, 0, LONG);
+        prefix_index_removed(g->index, 0, TIER_DEVICE, g->keys[0], 22), 0);
+    store(g, 1, 1, 0, LONG);
+    store(g, 1, 2, 0, LONG);
     now_us += 60 * SECOND;
-    CU_ASSERT(replication_pass(g.r, now_us));
-    CU_ASSERT(!replication_next(g.r, now_us, &a));
-    rig_fini(&g);
+    CU_ASSERT(replication_pass(g->r, now_us));
+    CU_ASSERT(!replication_next(g->r, now_us, &a));
 }
 
 /* What a pass wants, by trying every number of further holders of one chain in
@@ -553,88 +542,84 @@ static void test_random(void)
 
 /* By command: copies to who has most of it, then to who has most room, from
  * senders by turns; and away from who is fullest. */
-static void test_by_command(void)
+RIG_TEST(test_by_command, 5, 0)
 {
     struct replicas r;
-    struct rig g;
 
-    rig_init(&g, 5, 0); /* not ahead of demand */
-    replicas_change(g.scheduler, g.keys[0], LONG, 9, 2, &r);
+    /* not ahead of demand */
+    replicas_change(g->scheduler, g->keys[0], LONG, 9, 2, &r);
     CU_ASSERT_EQUAL(r.holders, 0);
     CU_ASSERT_EQUAL(r.n, 0); /* nobody can send it */
-    store(&g, 0, 0, 0, LONG);
-    store(&g, 1, 0, 0, LONG);
-    store(&g, 2, 1, 0, LONG); /* others' blocks: less room */
-    store(&g, 3, 0, 0, 7);
-    replicas_change(g.scheduler, g.keys[0], LONG, 9, 2, &r);
+    store(g, 0, 0, 0, LONG);
+    store(g, 1, 0, 0, LONG);
+    store(g, 2, 1, 0, LONG); /* others' blocks: less room */
+    store(g, 3, 0, 0, 7);
+    replicas_change(g->scheduler, g->keys[0], LONG, 9, 2, &r);
     CU_ASSERT_EQUAL(r.holders, 2);
     CU_ASSERT_EQUAL(r.n, 0);
-    replicas_change(g.scheduler, g.keys[0], LONG, 9, 4, &r);
+    replicas_change(g->scheduler, g->keys[0], LONG, 9, 4, &r);
     CU_ASSERT_EQUAL(r.n, 2);
     const struct replication_action *a = r.orders;
-    CU_ASSERT(a[0].kind == REPLICATION_COPY && a[0].to == g.nodes[3] &&
-              a[0].from == g.nodes[0] && a[0].first_block == 7 &&
+    CU_ASSERT(a[0].kind == REPLICATION_COPY && a[0].to == g->nodes[3] &&
+              a[0].from == g->nodes[0] && a[0].first_block == 7 &&
               a[0].end_block == LONG && a[0].tag == 9 && a[0].id == 0 &&
-              a[0].reason.told && a[0].keys == g.keys[0]);
-    CU_ASSERT(a[1].to == g.nodes[4] && a[1].from == g.nodes[1] &&
+              a[0].reason.told && a[0].keys == g->keys[0]);
+    CU_ASSERT(a[1].to == g->nodes[4] && a[1].from == g->nodes[1] &&
               a[1].first_block == 0);
     CU_ASSERT_DOUBLE_EQUAL(a[1].bytes_per_s, LINK, 1);
     /* One more has less room; a sixth there is not. */
-    replicas_change(g.scheduler, g.keys[0], LONG, 9, 100, &r);
+    replicas_change(g->scheduler, g->keys[0], LONG, 9, 100, &r);
     CU_ASSERT_EQUAL(r.n, 3);
-    CU_ASSERT_EQUAL(a[2].to, g.nodes[2]);
+    CU_ASSERT_EQUAL(a[2].to, g->nodes[2]);
     /* One that gets no work holds for nobody, and sends all the same. */
-    CU_ASSERT_EQUAL(pool_hold(g.pool, g.nodes[1], true), 0);
-    replicas_change(g.scheduler, g.keys[0], LONG, 9, 2, &r);
+    CU_ASSERT_EQUAL(pool_hold(g->pool, g->nodes[1], true), 0);
+    replicas_change(g->scheduler, g->keys[0], LONG, 9, 2, &r);
     CU_ASSERT_EQUAL(r.holders, 1);
-    CU_ASSERT(r.n == 1 && a[0].to == g.nodes[3]);
-    CU_ASSERT_EQUAL(pool_hold(g.pool, g.nodes[1], false), 0);
-    store(&g, 1, 1, 0, LONG);
-    replicas_change(g.scheduler, g.keys[0], LONG, 9, 1, &r);
+    CU_ASSERT(r.n == 1 && a[0].to == g->nodes[3]);
+    CU_ASSERT_EQUAL(pool_hold(g->pool, g->nodes[1], false), 0);
+    store(g, 1, 1, 0, LONG);
+    replicas_change(g->scheduler, g->keys[0], LONG, 9, 1, &r);
     CU_ASSERT_EQUAL(r.n, 1);
-    CU_ASSERT(a[0].kind == REPLICATION_DROP && a[0].to == g.nodes[1] &&
-              a[0].key == g.keys[0][LONG - 1] && a[0].end_block == LONG);
-    store(&g, 3, 0, 7, LONG);
-    replicas_change(g.scheduler, g.keys[0], LONG, 9, 1, &r);
+    CU_ASSERT(a[0].kind == REPLICATION_DROP && a[0].to == g->nodes[1] &&
+              a[0].key == g->keys[0][LONG - 1] && a[0].end_block == LONG);
+    store(g, 3, 0, 7, LONG);
+    replicas_change(g->scheduler, g->keys[0], LONG, 9, 1, &r);
     CU_ASSERT(r.holders == 3 && r.n == 2);
-    CU_ASSERT(a[0].to == g.nodes[1] && a[1].to == g.nodes[0]);
+    CU_ASSERT(a[0].to == g->nodes[1] && a[1].to == g->nodes[0]);
     /* A worker refuses what is longer than its window. */
     window_tokens = LONG * BLOCK - 1;
-    g.nodes[5] = add_node(g.pool, ROLE_PREFILL);
+    g->nodes[5] = add_node(g->pool, ROLE_PREFILL);
     window_tokens = LONG * BLOCK;
-    g.nodes[6] = add_node(g.pool, ROLE_PREFILL);
+    g->nodes[6] = add_node(g->pool, ROLE_PREFILL);
     window_tokens = 0;
-    replicas_change(g.scheduler, g.keys[0], LONG, 9, 5, &r);
-    CU_ASSERT(r.n == 2 && a[0].to == g.nodes[4] && a[1].to == g.nodes[6]);
-    rig_fini(&g);
+    replicas_change(g->scheduler, g->keys[0], LONG, 9, 5, &r);
+    CU_ASSERT(r.n == 2 && a[0].to == g->nodes[4] && a[1].to == g->nodes[6]);
 }
 
 /* What lies in the store that all read is no copy in anybody's memory. */
-static void test_shared_store(void)
+RIG_TEST(test_shared_store, 3, 0.04)
 {
     int64_t now_us = 20 * SECOND;
     struct replication_action a;
     struct replicas r;
-    struct rig g;
 
-    rig_init(&g, 3, 0.04);
     for (int n = 0; n < 3; n++)
         CU_ASSERT_EQUAL(
-            pool_set_tier_rate(g.pool, g.nodes[n], TIER_SHARED, 1e9), 0);
+            pool_set_tier_rate(g->pool, g->nodes[n], TIER_SHARED, 1e9), 0);
     CU_ASSERT_EQUAL(
-        prefix_index_stored(g.index, SLOTS, TIER_HOST, 0, g.keys[0], LONG), 0);
-    store(&g, 0, 0, 0, LONG);
-    replicas_change(g.scheduler, g.keys[0], LONG, 9, 1, &r);
+        prefix_index_stored(g->index, SLOTS, TIER_HOST, 0, g->keys[0], LONG),
+        0);
+    store(g, 0, 0, 0, LONG);
+    replicas_change(g->scheduler, g->keys[0], LONG, 9, 1, &r);
     CU_ASSERT(r.holders == 1 && r.n == 0);
-    replicas_change(g.scheduler, g.keys[0], LONG, 9, 3, &r);
+    replicas_change(g->scheduler, g->keys[0], LONG, 9, 3, &r);
     CU_ASSERT(r.n == 2 && r.orders[0].kind == REPLICATION_COPY &&
-              r.orders[0].from == g.nodes[0] && r.orders[0].first_block == 0);
-    busy(&g, 0);
-    ask(&g, 0, 22, 10, 0, now_us);
-    CU_ASSERT(replication_pass(g.r, now_us));
-    CU_ASSERT(replication_next(g.r, now_us, &a));
-    CU_ASSERT_EQUAL(a.from, g.nodes[0]);
-    rig_fini(&g);
+              r.orders[0].from == g->nodes[0] && r.orders[0].first_block == 0);
+    busy(g, 0);
+    ask(g, 0, 22, 10, 0, now_us);
+    CU_ASSERT(replication_pass(g->r, now_us));
+    CU_ASSERT(replication_next(g->r, now_us, &a));
+    CU_ASSERT_EQUAL(a.from, g->nodes[0]);
 }
 
 static const struct suite_test tests[] = {

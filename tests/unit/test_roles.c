@@ -159,150 +159,132 @@ static void test_decode_us(void)
     CU_ASSERT_EQUAL(roles_decode_us(&cost, 412, 1, 25600, 0, 0), 0.0);
 }
 
+#define RIG_TEST(test, ...) \
+    SUITE_TEST(test, struct rig, g, rig_init(g, __VA_ARGS__), rig_fini(g))
+
 /* 10 requests a second of 0.29 s: 2.9 of 2 engines are needed to prefill, and
  * nearly none of 4 to decode. After 10 s of fading means and 10 s more two
  * switch, one after the other, and no more: 2.9 of 4 is 0.73, of 5 it is 0.58,
  * a gain that would be enough to go on, so a third one does. */
-static void test_lasting(void)
+RIG_TEST(test_lasting, 2, 4, LASTING_S)
 {
-    struct rig g;
-
-    rig_init(&g, 2, 4, LASTING_S);
-    CU_ASSERT(roles_on(g.r));
-    CU_ASSERT_EQUAL(run(&g, 10, 290000, 100, 2), 0);
-    CU_ASSERT(run(&g, 8, 290000, 100, 2) > 0);
-    run(&g, 10, 290000, 100, 2);
-    CU_ASSERT_EQUAL(count(&g, ROLE_PREFILL), 5);
-    CU_ASSERT_EQUAL(roles_counts(g.r)->begun[0][0], 3);
-    CU_ASSERT_EQUAL(roles_counts(g.r)->taken, 3);
-    CU_ASSERT_DOUBLE_EQUAL(roles_seen(g.r).prefill_needed, 2.9, 0.01);
+    CU_ASSERT(roles_on(g->r));
+    CU_ASSERT_EQUAL(run(g, 10, 290000, 100, 2), 0);
+    CU_ASSERT(run(g, 8, 290000, 100, 2) > 0);
+    run(g, 10, 290000, 100, 2);
+    CU_ASSERT_EQUAL(count(g, ROLE_PREFILL), 5);
+    CU_ASSERT_EQUAL(roles_counts(g->r)->begun[0][0], 3);
+    CU_ASSERT_EQUAL(roles_counts(g->r)->taken, 3);
+    CU_ASSERT_DOUBLE_EQUAL(roles_seen(g->r).prefill_needed, 2.9, 0.01);
     /* One stays, whatever is asked for. */
-    run(&g, 100, 5000000, 100, 2);
-    CU_ASSERT_EQUAL(count(&g, ROLE_DECODE), 1);
-    rig_fini(&g);
+    run(g, 100, 5000000, 100, 2);
+    CU_ASSERT_EQUAL(count(g, ROLE_DECODE), 1);
 }
 
 /* A change that does not last, and a load that nobody suffers from. */
-static void test_stays(void)
+RIG_TEST(test_stays, 2, 4, LASTING_S)
 {
-    struct rig g;
-
-    rig_init(&g, 2, 4, LASTING_S);
     for (int k = 0; k < 10; k++) {
-        run(&g, 5, 290000, 100, 2);
-        run(&g, 20, 1000, 100, 2);
+        run(g, 5, 290000, 100, 2);
+        run(g, 20, 1000, 100, 2);
     }
-    run(&g, 100, 110000, 100, 2); /* 0.55 of each */
-    CU_ASSERT_EQUAL(roles_counts(g.r)->begun[0][0], 0);
-    CU_ASSERT_EQUAL(count(&g, ROLE_PREFILL), 2);
-    rig_fini(&g);
+    run(g, 100, 110000, 100, 2); /* 0.55 of each */
+    CU_ASSERT_EQUAL(roles_counts(g->r)->begun[0][0], 0);
+    CU_ASSERT_EQUAL(count(g, ROLE_PREFILL), 2);
 }
 
 /* Decodes that take most: the other way. Four decodes of 101 tokens at once
  * take a step of 14 ms, 0.35 s of an engine each. */
-static void test_to_decode(void)
+RIG_TEST(test_to_decode, 4, 2, LASTING_S)
 {
-    struct rig g;
-
-    rig_init(&g, 4, 2, LASTING_S);
-    run(&g, 40, 50000, 6299, 101);
-    CU_ASSERT_DOUBLE_EQUAL(roles_seen(g.r).decode_needed, 3.5, 0.02);
-    CU_ASSERT_EQUAL(count(&g, ROLE_DECODE), 5);
-    CU_ASSERT_EQUAL(roles_counts(g.r)->begun[0][1], 3);
-    rig_fini(&g);
+    run(g, 40, 50000, 6299, 101);
+    CU_ASSERT_DOUBLE_EQUAL(roles_seen(g->r).decode_needed, 3.5, 0.02);
+    CU_ASSERT_EQUAL(count(g, ROLE_DECODE), 5);
+    CU_ASSERT_EQUAL(roles_counts(g->r)->begun[0][1], 3);
 }
 
 /* Refused requests count as well, by what their tokens take otherwise. */
-static void test_refused(void)
+RIG_TEST(test_refused, 2, 2, LASTING_S)
 {
-    struct rig g;
     struct dispatch_order order = {.action = DISPATCH_REJECT, .decided = true};
     struct dispatch_request request = {
         .ask = {.n_tokens = 200, .max_output_tokens = 1}};
 
-    rig_init(&g, 2, 2, LASTING_S);
-    roles_placed(g.r, &request, &order); /* nothing is known yet */
-    run(&g, 30, 100000, 100, 2);
-    CU_ASSERT_DOUBLE_EQUAL(roles_seen(g.r).prefill_needed, 1.0, 0.01);
+    roles_placed(g->r, &request, &order); /* nothing is known yet */
+    run(g, 30, 100000, 100, 2);
+    CU_ASSERT_DOUBLE_EQUAL(roles_seen(g->r).prefill_needed, 1.0, 0.01);
     /* Beside ten a second one that is twice as long is refused. */
     for (int k = 0; k < 30; k++) {
-        roles_placed(g.r, &request, &order);
-        run(&g, 1, 100000, 100, 2);
+        roles_placed(g->r, &request, &order);
+        run(g, 1, 100000, 100, 2);
     }
-    CU_ASSERT_DOUBLE_EQUAL(roles_seen(g.r).prefill_needed, 1.2, 0.02);
-    rig_fini(&g);
+    CU_ASSERT_DOUBLE_EQUAL(roles_seen(g->r).prefill_needed, 1.2, 0.02);
 }
 
 /* One that has work ends it first; the one with the least is taken. */
-static void test_ends_its_work(void)
+RIG_TEST(test_ends_its_work, 1, 3, LASTING_S)
 {
-    struct rig g;
     struct roles_action a;
     const struct pool_instance *i;
 
-    rig_init(&g, 1, 3, LASTING_S);
     for (uint64_t n = 1; n <= 3; n++)
         CU_ASSERT_EQUAL(
-            pool_decode_accept(g.pool, g.nodes[n], n, 100, n == 2 ? 10 : 20),
+            pool_decode_accept(g->pool, g->nodes[n], n, 100, n == 2 ? 10 : 20),
             0);
-    CU_ASSERT_EQUAL(run(&g, 30, 290000, 100, 2), 0);
-    i = pool_get(g.pool, g.nodes[2]);
+    CU_ASSERT_EQUAL(run(g, 30, 290000, 100, 2), 0);
+    i = pool_get(g->pool, g->nodes[2]);
     CU_ASSERT_EQUAL(i->next_role, ROLE_PREFILL);
     CU_ASSERT(!pool_takes_work(i));
     CU_ASSERT_EQUAL(pool_shown_health(i), HEALTH_DRAINING);
-    CU_ASSERT_EQUAL(pool_ready_roles(g.pool)[i->slot], 0);
-    CU_ASSERT_EQUAL(pool_take_role(g.pool, i->id, CAPACITY), -EBUSY);
-    CU_ASSERT_EQUAL(pool_decode_done(g.pool, g.nodes[2], 2), 0);
-    CU_ASSERT(roles_next(g.r, &a));
+    CU_ASSERT_EQUAL(pool_ready_roles(g->pool)[i->slot], 0);
+    CU_ASSERT_EQUAL(pool_take_role(g->pool, i->id, CAPACITY), -EBUSY);
+    CU_ASSERT_EQUAL(pool_decode_done(g->pool, g->nodes[2], 2), 0);
+    CU_ASSERT(roles_next(g->r, &a));
     CU_ASSERT(a.taken && a.instance == i->id && a.to == ROLE_PREFILL);
     CU_ASSERT(!a.reason.command && a.reason.prefills == 1 &&
               a.reason.best_prefills == 3);
-    CU_ASSERT_EQUAL(pool_take_role(g.pool, i->id, 10 * BLOCK + 1), 0);
+    CU_ASSERT_EQUAL(pool_take_role(g->pool, i->id, 10 * BLOCK + 1), 0);
     CU_ASSERT_EQUAL(i->role, ROLE_PREFILL);
     CU_ASSERT_EQUAL(i->kv_whole_tokens, 10 * BLOCK);
-    CU_ASSERT_EQUAL(pool_ready_roles(g.pool)[i->slot], ROLE_PREFILL);
-    CU_ASSERT(!roles_next(g.r, &a));
-    rig_fini(&g);
+    CU_ASSERT_EQUAL(pool_ready_roles(g->pool)[i->slot], ROLE_PREFILL);
+    CU_ASSERT(!roles_next(g->r, &a));
 }
 
-static void test_command(void)
+RIG_TEST(test_command, 2, 1, 0)
 {
-    struct rig g;
     struct roles_action a;
 
-    rig_init(&g, 2, 1, 0);
-    CU_ASSERT(!roles_on(g.r));
-    CU_ASSERT(!roles_pass(g.r, 10 * SECOND));
-    CU_ASSERT_EQUAL(roles_command(g.r, 12345, ROLE_DECODE), -ESTALE);
-    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[0], 0), -EINVAL);
-    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[0], 4), -EINVAL);
-    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[2], ROLE_PREFILL), -EBUSY);
-    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[2], ROLE_DECODE), 0);
-    CU_ASSERT(!roles_next(g.r, &a));
-    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[0], ROLE_DECODE), 0);
-    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[0], ROLE_DECODE), 0);
-    CU_ASSERT_EQUAL(roles_counts(g.r)->begun[1][1], 1);
+    CU_ASSERT(!roles_on(g->r));
+    CU_ASSERT(!roles_pass(g->r, 10 * SECOND));
+    CU_ASSERT_EQUAL(roles_command(g->r, 12345, ROLE_DECODE), -ESTALE);
+    CU_ASSERT_EQUAL(roles_command(g->r, g->nodes[0], 0), -EINVAL);
+    CU_ASSERT_EQUAL(roles_command(g->r, g->nodes[0], 4), -EINVAL);
+    CU_ASSERT_EQUAL(roles_command(g->r, g->nodes[2], ROLE_PREFILL), -EBUSY);
+    CU_ASSERT_EQUAL(roles_command(g->r, g->nodes[2], ROLE_DECODE), 0);
+    CU_ASSERT(!roles_next(g->r, &a));
+    CU_ASSERT_EQUAL(roles_command(g->r, g->nodes[0], ROLE_DECODE), 0);
+    CU_ASSERT_EQUAL(roles_command(g->r, g->nodes[0], ROLE_DECODE), 0);
+    CU_ASSERT_EQUAL(roles_counts(g->r)->begun[1][1], 1);
     /* The other one is the last that takes work. */
-    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[1], ROLE_DECODE), -EBUSY);
-    CU_ASSERT(roles_next(g.r, &a));
+    CU_ASSERT_EQUAL(roles_command(g->r, g->nodes[1], ROLE_DECODE), -EBUSY);
+    CU_ASSERT(roles_next(g->r, &a));
     CU_ASSERT(!a.taken && a.reason.command && a.from == ROLE_PREFILL);
     /* Called off. */
-    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[0], ROLE_PREFILL), 0);
-    CU_ASSERT(pool_takes_work(pool_get(g.pool, g.nodes[0])));
-    CU_ASSERT(!roles_next(g.r, &a));
+    CU_ASSERT_EQUAL(roles_command(g->r, g->nodes[0], ROLE_PREFILL), 0);
+    CU_ASSERT(pool_takes_work(pool_get(g->pool, g->nodes[0])));
+    CU_ASSERT(!roles_next(g->r, &a));
     /* Lost on the way; its slot is another one's. */
-    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[0], ROLE_DECODE), 0);
-    CU_ASSERT_EQUAL(pool_remove(g.pool, g.nodes[0], 0), 0);
-    g.nodes[0] = add_node(&g, ROLE_PREFILL, false);
-    CU_ASSERT(!roles_next(g.r, &a));
-    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[0], ROLE_DECODE), -EINVAL);
-    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[1], ROLE_DECODE), 0);
-    CU_ASSERT(roles_next(g.r, &a) && !a.taken);
-    CU_ASSERT(roles_next(g.r, &a) && a.taken);
-    CU_ASSERT_EQUAL(pool_take_role(g.pool, a.instance, CAPACITY), 0);
-    CU_ASSERT_EQUAL(count(&g, ROLE_DECODE), 2);
+    CU_ASSERT_EQUAL(roles_command(g->r, g->nodes[0], ROLE_DECODE), 0);
+    CU_ASSERT_EQUAL(pool_remove(g->pool, g->nodes[0], 0), 0);
+    g->nodes[0] = add_node(g, ROLE_PREFILL, false);
+    CU_ASSERT(!roles_next(g->r, &a));
+    CU_ASSERT_EQUAL(roles_command(g->r, g->nodes[0], ROLE_DECODE), -EINVAL);
+    CU_ASSERT_EQUAL(roles_command(g->r, g->nodes[1], ROLE_DECODE), 0);
+    CU_ASSERT(roles_next(g->r, &a) && !a.taken);
+    CU_ASSERT(roles_next(g->r, &a) && a.taken);
+    CU_ASSERT_EQUAL(pool_take_role(g->pool, a.instance, CAPACITY), 0);
+    CU_ASSERT_EQUAL(count(g, ROLE_DECODE), 2);
     roles_free(NULL);
-    rig_fini(&g);
 }
 
 /* Nothing where one engine does both, or where nothing is predicted. */
@@ -413,18 +395,14 @@ static void test_bursts(void)
 }
 
 /* Too many of one role for a while, then of the other: neither lasts. */
-static void test_turns_round(void)
+RIG_TEST(test_turns_round, 3, 3, LASTING_S)
 {
-    struct rig g;
-
-    rig_init(&g, 3, 3, LASTING_S);
-    run(&g, 12, 290000, 100, 2);
-    CU_ASSERT(roles_seen(g.r).best_prefills > 3);
-    run(&g, 6, 1000, 20000, 200);
-    CU_ASSERT(roles_seen(g.r).best_prefills < 3);
-    CU_ASSERT_EQUAL(roles_counts(g.r)->begun[0][0], 0);
-    CU_ASSERT_EQUAL(roles_counts(g.r)->begun[0][1], 0);
-    rig_fini(&g);
+    run(g, 12, 290000, 100, 2);
+    CU_ASSERT(roles_seen(g->r).best_prefills > 3);
+    run(g, 6, 1000, 20000, 200);
+    CU_ASSERT(roles_seen(g->r).best_prefills < 3);
+    CU_ASSERT_EQUAL(roles_counts(g->r)->begun[0][0], 0);
+    CU_ASSERT_EQUAL(roles_counts(g->r)->begun[0][1], 0);
 }
 
 /* The only one that decodes stays while another is only on its way to it; and

@@ -129,147 +129,133 @@ static void test_global_cache(void)
     rig_fini(&r);
 }
 
+#define RIG_TEST(test, ...) \
+    SUITE_TEST(test, struct rig, r, rig_init(r, __VA_ARGS__), rig_fini(r))
+
 /* An engine with blocks of several of the index's reuses whole ones, of what is
  * stored and of what is expected. 1050 tokens: 10 blocks may be reused. */
-static void test_reuse_in_steps(void)
+RIG_TEST(test_reuse_in_steps, "least_loaded", 1.0)
 {
-    struct rig r;
-
-    rig_init(&r, "least_loaded", 1.0);
-    add(&r, ROLE_PREFILL, 7, 0);
-    add(&r, ROLE_PREFILL, 7, 0);
-    add(&r, ROLE_PREFILL, 10, 0);
-    add(&r, ROLE_PREFILL, 1, 0);
-    CU_ASSERT(!pool_reuses_in_steps(r.pool));
+    add(r, ROLE_PREFILL, 7, 0);
+    add(r, ROLE_PREFILL, 7, 0);
+    add(r, ROLE_PREFILL, 10, 0);
+    add(r, ROLE_PREFILL, 1, 0);
+    CU_ASSERT(!pool_reuses_in_steps(r->pool));
     for (uint32_t i = 1; i < 4; i++)
-        CU_ASSERT_EQUAL(pool_set_reuse(r.pool, r.ids[i], 4), 0);
-    CU_ASSERT(pool_reuses_in_steps(r.pool));
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.candidates[0].local_blocks, 7);
-    CU_ASSERT_EQUAL(r.decision.candidates[1].local_blocks, 4);
-    CU_ASSERT_EQUAL(r.decision.candidates[1].cached_tokens, 400);
-    CU_ASSERT_EQUAL(r.decision.candidates[2].local_blocks, 8);
-    CU_ASSERT_EQUAL(r.decision.candidates[3].local_blocks, 0);
+        CU_ASSERT_EQUAL(pool_set_reuse(r->pool, r->ids[i], 4), 0);
+    CU_ASSERT(pool_reuses_in_steps(r->pool));
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.candidates[0].local_blocks, 7);
+    CU_ASSERT_EQUAL(r->decision.candidates[1].local_blocks, 4);
+    CU_ASSERT_EQUAL(r->decision.candidates[1].cached_tokens, 400);
+    CU_ASSERT_EQUAL(r->decision.candidates[2].local_blocks, 8);
+    CU_ASSERT_EQUAL(r->decision.candidates[3].local_blocks, 0);
 
     /* The last token is computed, and with it all of its engine's block. */
-    r.request.n_tokens = 800;
-    r.request.n_keys = 8;
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.candidates[2].local_blocks, 4);
+    r->request.n_tokens = 800;
+    r->request.n_keys = 8;
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.candidates[2].local_blocks, 4);
 
-    CU_ASSERT_EQUAL(pool_expect(r.pool, r.ids[3], r.keys, 5), 0);
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.candidates[3].local_blocks, 4);
-    pool_unexpect(r.pool, r.ids[3], r.keys, 5);
-    CU_ASSERT_EQUAL(pool_set_reuse(r.pool, 77777, 4), -ESTALE);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(pool_expect(r->pool, r->ids[3], r->keys, 5), 0);
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.candidates[3].local_blocks, 4);
+    pool_unexpect(r->pool, r->ids[3], r->keys, 5);
+    CU_ASSERT_EQUAL(pool_set_reuse(r->pool, 77777, 4), -ESTALE);
 }
 
 /* The last token is always computed, so one block of ten is not reused. */
-static void test_whole_prompt_cached(void)
+RIG_TEST(test_whole_prompt_cached, "global_cache", 1.0)
 {
-    struct rig r;
-
-    rig_init(&r, "global_cache", 1.0);
-    r.request.n_tokens = 10 * BLOCK;
-    add(&r, ROLE_PREFILL, 10, 0);
-    add(&r, ROLE_PREFILL, 0, 0);
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
-    CU_ASSERT_EQUAL(r.decision.chosen.used_blocks, 9);
-    CU_ASSERT_EQUAL(r.decision.chosen.prefill_us, 1000);
-    CU_ASSERT_EQUAL(r.decision.candidates[1].used_blocks, 9);
-    rig_fini(&r);
+    r->request.n_tokens = 10 * BLOCK;
+    add(r, ROLE_PREFILL, 10, 0);
+    add(r, ROLE_PREFILL, 0, 0);
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[0]);
+    CU_ASSERT_EQUAL(r->decision.chosen.used_blocks, 9);
+    CU_ASSERT_EQUAL(r->decision.chosen.prefill_us, 1000);
+    CU_ASSERT_EQUAL(r->decision.candidates[1].used_blocks, 9);
 }
 
-static void test_sender(void)
+RIG_TEST(test_sender, "global_cache", 1.0)
 {
-    struct rig r;
-
-    rig_init(&r, "global_cache", 1.0);
-    add(&r, ROLE_PREFILL, 8, 90000);
-    add(&r, ROLE_PREFILL, 8, 90000);
-    add(&r, ROLE_PREFILL, 0, 0);
+    add(r, ROLE_PREFILL, 8, 90000);
+    add(r, ROLE_PREFILL, 8, 90000);
+    add(r, ROLE_PREFILL, 0, 0);
     /* Equal matches: the lower slot, unless its link is busy for longer. */
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[2]);
-    CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, r.ids[0]);
-    CU_ASSERT_EQUAL(busy_link(r.pool, r.ids[0], 1000500), 0);
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, r.ids[1]);
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[2]);
+    CU_ASSERT_EQUAL(r->decision.chosen.fetch_from, r->ids[0]);
+    CU_ASSERT_EQUAL(busy_link(r->pool, r->ids[0], 1000500), 0);
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.chosen.fetch_from, r->ids[1]);
     /* A draining instance still sends; one that is suspect does not, nor one
      * that the caller excludes. */
-    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[1], HEALTH_DRAINING), 0);
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.n_candidates, 2);
-    CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, r.ids[1]);
-    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[1], HEALTH_SUSPECT), 0);
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, r.ids[0]);
-    CU_ASSERT_EQUAL(r.decision.chosen.transfer_us, 1300);
-    r.request.exclude[0] = r.ids[0];
-    r.request.n_exclude = 1;
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, POOL_NO_INSTANCE);
-    CU_ASSERT_EQUAL(r.decision.n_candidates, 1);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(pool_set_health(r->pool, r->ids[1], HEALTH_DRAINING), 0);
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.n_candidates, 2);
+    CU_ASSERT_EQUAL(r->decision.chosen.fetch_from, r->ids[1]);
+    CU_ASSERT_EQUAL(pool_set_health(r->pool, r->ids[1], HEALTH_SUSPECT), 0);
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.chosen.fetch_from, r->ids[0]);
+    CU_ASSERT_EQUAL(r->decision.chosen.transfer_us, 1300);
+    r->request.exclude[0] = r->ids[0];
+    r->request.n_exclude = 1;
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.chosen.fetch_from, POOL_NO_INSTANCE);
+    CU_ASSERT_EQUAL(r->decision.n_candidates, 1);
 }
 
 /* A request that some instances alone may take: nobody else is a candidate, is
  * fetched from or decides how long a prompt may be. */
-static void test_eligible(void)
+RIG_TEST(test_eligible, "global_cache", 1.0)
 {
-    struct rig r;
     uint64_t eligible = 1u << 1 | 1u << 4;
 
-    rig_init(&r, "global_cache", 1.0);
-    add(&r, ROLE_PREFILL, 8, 0);
-    add(&r, ROLE_PREFILL, 0, 5000);
-    add(&r, ROLE_PREFILL, 2, 0);
-    add(&r, ROLE_DECODE, 0, 0);
-    add(&r, ROLE_DECODE, 0, 0);
-    r.request.max_output_tokens = 2;
-    r.request.eligible = &eligible;
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
-    CU_ASSERT_EQUAL(r.decision.decode, r.ids[4]);
-    CU_ASSERT_EQUAL(r.decision.n_candidates, 1);
-    CU_ASSERT_EQUAL(r.decision.n_decode_candidates, 1);
-    CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, POOL_NO_INSTANCE);
+    add(r, ROLE_PREFILL, 8, 0);
+    add(r, ROLE_PREFILL, 0, 5000);
+    add(r, ROLE_PREFILL, 2, 0);
+    add(r, ROLE_DECODE, 0, 0);
+    add(r, ROLE_DECODE, 0, 0);
+    r->request.max_output_tokens = 2;
+    r->request.eligible = &eligible;
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[1]);
+    CU_ASSERT_EQUAL(r->decision.decode, r->ids[4]);
+    CU_ASSERT_EQUAL(r->decision.n_candidates, 1);
+    CU_ASSERT_EQUAL(r->decision.n_decode_candidates, 1);
+    CU_ASSERT_EQUAL(r->decision.chosen.fetch_from, POOL_NO_INSTANCE);
     eligible |= 1u; /* it changes while a request waits */
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[0]);
     eligible = 1u;
-    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_NO_DECODE_INSTANCE);
+    CU_ASSERT_EQUAL(decide(r), SCHEDULE_NO_DECODE_INSTANCE);
     eligible = 0;
-    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_NO_PREFILL_INSTANCE);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(decide(r), SCHEDULE_NO_PREFILL_INSTANCE);
 }
 
 /* Accepted prefills will leave their blocks: local matches see them, others
  * cannot fetch them yet. */
-static void test_pending(void)
+RIG_TEST(test_pending, "global_cache", 1.0)
 {
-    struct rig r;
     struct schedule_decision first;
 
-    rig_init(&r, "global_cache", 1.0);
-    add(&r, ROLE_PREFILL, 0, 0);
-    add(&r, ROLE_PREFILL, 0, 0);
-    DECIDE_ACCEPT(&r);
-    first = r.decision;
-    CU_ASSERT_EQUAL(first.prefill, r.ids[0]);
-    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &first), 0);
-    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &first), -EEXIST);
-    r.request.request_id = 2;
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.candidates[0].local_blocks, 10);
-    CU_ASSERT_EQUAL(r.decision.candidates[0].score_us, 10500 + 500);
-    CU_ASSERT_EQUAL(r.decision.candidates[1].used_blocks, 0);
-    CU_ASSERT_EQUAL(r.decision.candidates[1].score_us, 10500);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
-    CU_ASSERT(pool_check(r.pool));
-    rig_fini(&r);
+    add(r, ROLE_PREFILL, 0, 0);
+    add(r, ROLE_PREFILL, 0, 0);
+    DECIDE_ACCEPT(r);
+    first = r->decision;
+    CU_ASSERT_EQUAL(first.prefill, r->ids[0]);
+    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &first), 0);
+    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &first),
+                    -EEXIST);
+    r->request.request_id = 2;
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.candidates[0].local_blocks, 10);
+    CU_ASSERT_EQUAL(r->decision.candidates[0].score_us, 10500 + 500);
+    CU_ASSERT_EQUAL(r->decision.candidates[1].used_blocks, 0);
+    CU_ASSERT_EQUAL(r->decision.candidates[1].score_us, 10500);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[1]);
+    CU_ASSERT(pool_check(r->pool));
 }
 
 static void test_other_policies(void)
@@ -321,79 +307,68 @@ static void test_other_policies(void)
     rig_fini(&r);
 }
 
-static void test_ties_go_low(void)
+RIG_TEST(test_ties_go_low, "global_cache", 1.0)
 {
-    struct rig r;
-
-    rig_init(&r, "global_cache", 1.0);
-    add(&r, ROLE_DECODE, 0, 0);
-    add(&r, ROLE_PREFILL, 3, 0);
-    add(&r, ROLE_PREFILL, 3, 0);
-    add(&r, ROLE_DECODE, 0, 0);
-    r.request.max_output_tokens = 10;
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
-    CU_ASSERT_EQUAL(r.decision.decode, r.ids[0]);
-    rig_fini(&r);
+    add(r, ROLE_DECODE, 0, 0);
+    add(r, ROLE_PREFILL, 3, 0);
+    add(r, ROLE_PREFILL, 3, 0);
+    add(r, ROLE_DECODE, 0, 0);
+    r->request.max_output_tokens = 10;
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[1]);
+    CU_ASSERT_EQUAL(r->decision.decode, r->ids[0]);
 }
 
-static void test_decode_choice(void)
+RIG_TEST(test_decode_choice, "global_cache", 1.0)
 {
-    struct rig r;
-
-    rig_init(&r, "global_cache", 1.0);
-    add(&r, ROLE_BOTH, 0, 0);
-    add(&r, ROLE_DECODE, 0, 0);
-    add(&r, ROLE_DECODE, 0, 0);
-    r.request.max_output_tokens = 10;
-    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[0], 77, 2000, 10), 0);
-    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[1], 78, 1000, 10), 0);
+    add(r, ROLE_BOTH, 0, 0);
+    add(r, ROLE_DECODE, 0, 0);
+    add(r, ROLE_DECODE, 0, 0);
+    r->request.max_output_tokens = 10;
+    CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->ids[0], 77, 2000, 10), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->ids[1], 78, 1000, 10), 0);
     /* The shortest step has no room left: the next one is taken. */
-    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[2], 79, 10, 4000), 0);
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.decode, r.ids[1]);
-    CU_ASSERT_EQUAL(r.decision.tbt_us, 2 * 100 + (1000 + 1050) / 10);
-    CU_ASSERT_EQUAL(r.decision.n_decode_candidates, 3);
-    CU_ASSERT(r.decision.decode_candidates[2].no_room);
+    CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->ids[2], 79, 10, 4000), 0);
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.decode, r->ids[1]);
+    CU_ASSERT_EQUAL(r->decision.tbt_us, 2 * 100 + (1000 + 1050) / 10);
+    CU_ASSERT_EQUAL(r->decision.n_decode_candidates, 3);
+    CU_ASSERT(r->decision.decode_candidates[2].no_room);
     /* The commit reserves, here on the instance that prefills too. */
-    r.request.exclude[0] = r.ids[1];
-    r.request.n_exclude = 1;
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.decode, r.decision.prefill);
-    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision), 0);
-    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->decode_reserved_tokens,
+    r->request.exclude[0] = r->ids[1];
+    r->request.n_exclude = 1;
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.decode, r->decision.prefill);
+    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
+                    0);
+    CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[0])->decode_reserved_tokens,
                     2009 + 1059);
-    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->n_waiting, 1);
+    CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[0])->n_waiting, 1);
     /* One token needs no decode. */
-    r.request.max_output_tokens = 1;
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.decode, POOL_NO_INSTANCE);
-    CU_ASSERT_EQUAL(r.decision.n_decode_candidates, 0);
-    rig_fini(&r);
+    r->request.max_output_tokens = 1;
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.decode, POOL_NO_INSTANCE);
+    CU_ASSERT_EQUAL(r->decision.n_decode_candidates, 0);
 }
 
 /* Nothing is rejected that another candidate serves in time. */
-static void test_in_time(void)
+RIG_TEST(test_in_time, "least_loaded", 1.0)
 {
-    struct rig r;
-
-    rig_init(&r, "least_loaded", 1.0);
-    add(&r, ROLE_PREFILL, 0, 0);    /* 10500: the shortest queue */
-    add(&r, ROLE_PREFILL, 8, 2000); /* 2000 + 2500 */
-    add(&r, ROLE_PREFILL, 8, 1000); /* 1000 + 2500 */
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
-    r.request.slo_ttft_us = 10500;
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
-    r.request.slo_ttft_us = 10499;
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[2]);
-    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 3500);
-    r.request.slo_ttft_us = 3499;
-    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_REJECT_TTFT);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
-    rig_fini(&r);
+    add(r, ROLE_PREFILL, 0, 0);    /* 10500: the shortest queue */
+    add(r, ROLE_PREFILL, 8, 2000); /* 2000 + 2500 */
+    add(r, ROLE_PREFILL, 8, 1000); /* 1000 + 2500 */
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[0]);
+    r->request.slo_ttft_us = 10500;
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[0]);
+    r->request.slo_ttft_us = 10499;
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[2]);
+    CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 3500);
+    r->request.slo_ttft_us = 3499;
+    CU_ASSERT_EQUAL(decide(r), SCHEDULE_REJECT_TTFT);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[0]);
 }
 
 /* global_cache: the sum by which it chose is held against the SLO, and nobody
@@ -440,206 +415,186 @@ static void test_to_the_letter(void)
     }
 }
 
-static void test_slo(void)
+RIG_TEST(test_slo, "global_cache", 1.0)
 {
-    struct rig r;
-
-    rig_init(&r, "global_cache", 1.0);
-    add(&r, ROLE_PREFILL, 0, 4000);
-    add(&r, ROLE_DECODE, 0, 0);
-    r.request.max_output_tokens = 10;
-    r.request.slo_ttft_us = 14500; /* 4000 + 10500 exactly */
-    r.request.slo_tbt_us = 205;    /* 100 + 105 exactly */
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.retry_after_us, 0);
-    r.request.slo_ttft_us = 14499;
-    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_REJECT_TTFT);
-    CU_ASSERT_EQUAL(r.decision.retry_after_us, 1);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]); /* with its estimate */
-    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 14500);
-    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision),
+    add(r, ROLE_PREFILL, 0, 4000);
+    add(r, ROLE_DECODE, 0, 0);
+    r->request.max_output_tokens = 10;
+    r->request.slo_ttft_us = 14500; /* 4000 + 10500 exactly */
+    r->request.slo_tbt_us = 205;    /* 100 + 105 exactly */
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.retry_after_us, 0);
+    r->request.slo_ttft_us = 14499;
+    CU_ASSERT_EQUAL(decide(r), SCHEDULE_REJECT_TTFT);
+    CU_ASSERT_EQUAL(r->decision.retry_after_us, 1);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[0]); /* with its estimate */
+    CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 14500);
+    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
                     -EINVAL);
-    r.request.slo_ttft_us = 10499; /* not even when idle */
-    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_REJECT_TTFT);
-    CU_ASSERT_EQUAL(r.decision.retry_after_us, -1);
-    r.request.slo_ttft_us = 0;
-    r.request.slo_tbt_us = 204;
-    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_REJECT_TBT);
-    CU_ASSERT_EQUAL(r.decision.retry_after_us, -1);
+    r->request.slo_ttft_us = 10499; /* not even when idle */
+    CU_ASSERT_EQUAL(decide(r), SCHEDULE_REJECT_TTFT);
+    CU_ASSERT_EQUAL(r->decision.retry_after_us, -1);
+    r->request.slo_ttft_us = 0;
+    r->request.slo_tbt_us = 204;
+    CU_ASSERT_EQUAL(decide(r), SCHEDULE_REJECT_TBT);
+    CU_ASSERT_EQUAL(r->decision.retry_after_us, -1);
     /* With another decode there: its 30 tokens at 200 us a step. */
-    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[1], 5, 1000, 30), 0);
-    r.request.slo_tbt_us = 205;
-    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_REJECT_TBT);
-    CU_ASSERT_EQUAL(r.decision.retry_after_us, 30 * 200);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->ids[1], 5, 1000, 30), 0);
+    r->request.slo_tbt_us = 205;
+    CU_ASSERT_EQUAL(decide(r), SCHEDULE_REJECT_TBT);
+    CU_ASSERT_EQUAL(r->decision.retry_after_us, 30 * 200);
 }
 
-static void test_nowhere(void)
+RIG_TEST(test_nowhere, "global_cache", 1.0)
 {
-    struct rig r;
-
-    rig_init(&r, "global_cache", 1.0);
-    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_NO_PREFILL_INSTANCE);
-    CU_ASSERT_EQUAL(r.decision.retry_after_us, -1);
-    add(&r, ROLE_DECODE, 10, 0);
-    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_NO_PREFILL_INSTANCE);
-    add(&r, ROLE_PREFILL, 0, 0);
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, r.ids[0]);
-    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[0], HEALTH_SUSPECT), 0);
-    r.request.max_output_tokens = 2;
-    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_NO_DECODE_INSTANCE);
-    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[0], HEALTH_READY), 0);
-    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(decide(r), SCHEDULE_NO_PREFILL_INSTANCE);
+    CU_ASSERT_EQUAL(r->decision.retry_after_us, -1);
+    add(r, ROLE_DECODE, 10, 0);
+    CU_ASSERT_EQUAL(decide(r), SCHEDULE_NO_PREFILL_INSTANCE);
+    add(r, ROLE_PREFILL, 0, 0);
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.chosen.fetch_from, r->ids[0]);
+    CU_ASSERT_EQUAL(pool_set_health(r->pool, r->ids[0], HEALTH_SUSPECT), 0);
+    r->request.max_output_tokens = 2;
+    CU_ASSERT_EQUAL(decide(r), SCHEDULE_NO_DECODE_INSTANCE);
+    CU_ASSERT_EQUAL(pool_set_health(r->pool, r->ids[0], HEALTH_READY), 0);
+    DECIDE_ACCEPT(r);
 
     /* Longer than any KV, for the prompt or with its output. */
-    r.request.n_tokens = 5001;
-    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_TOO_LONG);
-    r.request.n_tokens = 5000;
-    r.request.max_output_tokens = 1;
-    DECIDE_ACCEPT(&r);
-    r.request.max_output_tokens = 2;
-    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_TOO_LONG);
+    r->request.n_tokens = 5001;
+    CU_ASSERT_EQUAL(decide(r), SCHEDULE_TOO_LONG);
+    r->request.n_tokens = 5000;
+    r->request.max_output_tokens = 1;
+    DECIDE_ACCEPT(r);
+    r->request.max_output_tokens = 2;
+    CU_ASSERT_EQUAL(decide(r), SCHEDULE_TOO_LONG);
 
     /* No room for now. */
-    r.request.n_tokens = 1050;
-    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[0], 5, 4000, 20), 0);
-    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_DECODE_FULL);
-    CU_ASSERT_EQUAL(r.decision.retry_after_us, 20 * 500);
+    r->request.n_tokens = 1050;
+    CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->ids[0], 5, 4000, 20), 0);
+    CU_ASSERT_EQUAL(decide(r), SCHEDULE_DECODE_FULL);
+    CU_ASSERT_EQUAL(r->decision.retry_after_us, 20 * 500);
 
     /* Full queues; the place comes when the running one ends. */
-    r.request.max_output_tokens = 1;
-    for (r.request.request_id = 10; r.request.request_id < 15;
-         r.request.request_id++) {
-        DECIDE_ACCEPT(&r);
-        CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision),
-                        0);
-        if (r.request.request_id == 10)
-            CU_ASSERT_EQUAL(pool_prefill_started(r.pool, r.ids[1], 10, 1000000),
-                            0);
+    r->request.max_output_tokens = 1;
+    for (r->request.request_id = 10; r->request.request_id < 15;
+         r->request.request_id++) {
+        DECIDE_ACCEPT(r);
+        CU_ASSERT_EQUAL(
+            schedule_commit(r->scheduler, &r->request, &r->decision), 0);
+        if (r->request.request_id == 10)
+            CU_ASSERT_EQUAL(
+                pool_prefill_started(r->pool, r->ids[1], 10, 1000000), 0);
     }
-    r.request.now_us += 100;
-    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_QUEUE_FULL);
-    CU_ASSERT_EQUAL(r.decision.retry_after_us, 400);
-    rig_fini(&r);
+    r->request.now_us += 100;
+    CU_ASSERT_EQUAL(decide(r), SCHEDULE_QUEUE_FULL);
+    CU_ASSERT_EQUAL(r->decision.retry_after_us, 400);
 }
 
 /* A commit that fails leaves nothing behind, and books nothing twice. */
-static void test_commit(void)
+RIG_TEST(test_commit, "global_cache", 1.0)
 {
-    struct rig r;
-
-    rig_init(&r, "global_cache", 1.0);
-    add(&r, ROLE_PREFILL, 8, 90000);
-    add(&r, ROLE_PREFILL, 0, 0);
-    add(&r, ROLE_DECODE, 0, 0);
-    r.request.max_output_tokens = 10;
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, r.ids[0]);
-    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[2], 1, 10, 10), 0);
-    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision),
+    add(r, ROLE_PREFILL, 8, 90000);
+    add(r, ROLE_PREFILL, 0, 0);
+    add(r, ROLE_DECODE, 0, 0);
+    r->request.max_output_tokens = 10;
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(r->decision.chosen.fetch_from, r->ids[0]);
+    CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->ids[2], 1, 10, 10), 0);
+    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
                     -EEXIST);
-    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[1])->n_waiting, 0);
-    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->egress_free_us, 0);
-    CU_ASSERT_EQUAL(pool_decode_done(r.pool, r.ids[2], 1), 0);
-    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision), 0);
-    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[1])->n_waiting, 1);
-    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[1])->waiting[0].item.ready_at_us,
+    CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[1])->n_waiting, 0);
+    CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[0])->egress_free_us, 0);
+    CU_ASSERT_EQUAL(pool_decode_done(r->pool, r->ids[2], 1), 0);
+    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
+                    0);
+    CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[1])->n_waiting, 1);
+    CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[1])->waiting[0].item.ready_at_us,
                     1000800);
-    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->egress_free_us, 1000800);
-    r.request.request_id = 2;
-    DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(pool_remove(r.pool, r.decision.prefill, 0), 0);
-    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision),
+    CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[0])->egress_free_us, 1000800);
+    r->request.request_id = 2;
+    DECIDE_ACCEPT(r);
+    CU_ASSERT_EQUAL(pool_remove(r->pool, r->decision.prefill, 0), 0);
+    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
                     -ESTALE);
-    CU_ASSERT(pool_check(r.pool));
-    rig_fini(&r);
+    CU_ASSERT(pool_check(r->pool));
 }
 
 /* Five fetches of 12 s each are decided and cancelled: the link is free. */
-static void test_cancelled_fetches(void)
+RIG_TEST(test_cancelled_fetches, "global_cache", 1.0)
 {
-    struct rig r;
-
-    rig_init(&r, "global_cache", 1.0);
-    add(&r, ROLE_PREFILL, 8, 900000000);
-    add(&r, ROLE_PREFILL, 0, 0);
-    r.cost.prefill[1] = 10000;
-    (void)pool_link_observed(r.pool, r.ids[0], 800000, 12000000);
+    add(r, ROLE_PREFILL, 8, 900000000);
+    add(r, ROLE_PREFILL, 0, 0);
+    r->cost.prefill[1] = 10000;
+    (void)pool_link_observed(r->pool, r->ids[0], 800000, 12000000);
     for (uint64_t i = 0; i < 200; i++) /* 800 kB in 12 s */
-        (void)pool_link_observed(r.pool, r.ids[0], 800000, 12000000);
+        (void)pool_link_observed(r->pool, r->ids[0], 800000, 12000000);
     for (uint64_t i = 1; i <= 5; i++) {
-        r.request.request_id = i;
-        schedule_decide(r.scheduler, &r.request, &r.decision);
-        if (r.decision.chosen.fetch_from == POOL_NO_INSTANCE)
+        r->request.request_id = i;
+        schedule_decide(r->scheduler, &r->request, &r->decision);
+        if (r->decision.chosen.fetch_from == POOL_NO_INSTANCE)
             break;
-        CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision),
+        CU_ASSERT_EQUAL(
+            schedule_commit(r->scheduler, &r->request, &r->decision), 0);
+        CU_ASSERT(pool_get(r->pool, r->ids[0])->egress_free_us > 10000000);
+        CU_ASSERT_EQUAL(pool_prefill_cancel(r->pool, r->decision.prefill, i,
+                                            r->request.now_us),
                         0);
-        CU_ASSERT(pool_get(r.pool, r.ids[0])->egress_free_us > 10000000);
-        CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, r.decision.prefill, i,
-                                            r.request.now_us),
-                        0);
-        CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->egress_free_us,
-                        r.request.now_us);
+        CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[0])->egress_free_us,
+                        r->request.now_us);
     }
-    CU_ASSERT_EQUAL(r.request.request_id, 5);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(r->request.request_id, 5);
 }
 
 /* Not even whose turn it is, nor what is learnt of an idle instance. */
-static void test_commit_fails_without_trace(void)
+RIG_TEST(test_commit_fails_without_trace, "plan", 1.0)
 {
     struct pool_instance before[4];
-    struct rig r;
 
-    rig_init(&r, "plan", 1.0);
     for (int i = 0; i < 3; i++)
-        add(&r, ROLE_PREFILL, 0, 0);
-    add(&r, ROLE_DECODE, 0, 0);
-    r.request.max_output_tokens = 10;
+        add(r, ROLE_PREFILL, 0, 0);
+    add(r, ROLE_DECODE, 0, 0);
+    r->request.max_output_tokens = 10;
     for (uint64_t i = 0; i < 30; i++) { /* of an idle instance one fades */
         struct pool_prefill_request slow = {.request_id = 100 + i,
                                             .predicted_us = 100000000};
 
-        CU_ASSERT_EQUAL(pool_prefill_accept(r.pool, r.ids[2], &slow), 0);
+        CU_ASSERT_EQUAL(pool_prefill_accept(r->pool, r->ids[2], &slow), 0);
         CU_ASSERT_EQUAL(
-            pool_prefill_done(r.pool, r.ids[2], 100 + i, 300000000, 0), 0);
+            pool_prefill_done(r->pool, r->ids[2], 100 + i, 300000000, 0), 0);
     }
     for (uint64_t i = 0; i < 8; i++) {
-        DECIDE_ACCEPT(&r);
-        CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[3], 1, 10, 10), 0);
+        DECIDE_ACCEPT(r);
+        CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->ids[3], 1, 10, 10), 0);
         for (uint32_t slot = 0; slot < 4; slot++)
-            before[slot] = *pool_at(r.pool, slot);
-        CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision),
-                        -EEXIST);
+            before[slot] = *pool_at(r->pool, slot);
+        CU_ASSERT_EQUAL(
+            schedule_commit(r->scheduler, &r->request, &r->decision), -EEXIST);
         for (uint32_t slot = 0; slot < 4; slot++)
-            CU_ASSERT_EQUAL(memcmp(&before[slot], pool_at(r.pool, slot),
+            CU_ASSERT_EQUAL(memcmp(&before[slot], pool_at(r->pool, slot),
                                    sizeof(before[slot])),
                             0);
-        CU_ASSERT_EQUAL(pool_decode_done(r.pool, r.ids[3], 1), 0);
+        CU_ASSERT_EQUAL(pool_decode_done(r->pool, r->ids[3], 1), 0);
     }
-    rig_fini(&r);
 }
 
-static void test_config(void)
+RIG_TEST(test_config, "global_cache", 1.0)
 {
-    struct rig r;
     struct schedule_config config = {.admission = "none"};
     struct estimate_model model;
 
-    rig_init(&r, "global_cache", 1.0);
     model = (struct estimate_model){
-        .cost = &r.cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1000};
+        .cost = &r->cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1000};
     CU_ASSERT_PTR_NULL(schedule_policy_by_name("nearest"));
-    CU_ASSERT_PTR_NULL(scheduler_new(&config, &model, r.pool, r.index));
+    CU_ASSERT_PTR_NULL(scheduler_new(&config, &model, r->pool, r->index));
     config.policy = schedule_policy_at(0);
     config.admission = "generous";
-    CU_ASSERT_PTR_NULL(scheduler_new(&config, &model, r.pool, r.index));
+    CU_ASSERT_PTR_NULL(scheduler_new(&config, &model, r->pool, r->index));
     for (size_t i = 0; schedule_policy_name(i); i++) {
         config.policy = schedule_policy_by_name(schedule_policy_name(i));
         CU_ASSERT_PTR_EQUAL(config.policy, schedule_policy_at(i));
         config.admission = "none";
-        struct scheduler *s = scheduler_new(&config, &model, r.pool, r.index);
+        struct scheduler *s = scheduler_new(&config, &model, r->pool, r->index);
         CU_ASSERT_PTR_NOT_NULL(s);
         scheduler_free(s);
     }
@@ -647,7 +602,6 @@ static void test_config(void)
         CU_ASSERT_STRING_NOT_EQUAL(
             schedule_verdict_name((enum schedule_verdict)v), "?");
     scheduler_free(NULL);
-    rig_fini(&r);
 }
 
 /* A rig whose scheduler has this model; the usual numbers are filled in. */

@@ -180,84 +180,78 @@ static void decide(struct rig *r)
     CU_ASSERT_EQUAL(r->decision.verdict, SCHEDULE_ACCEPT);
 }
 
-/* 8 blocks on its disk, at 500 us each. */
-static void test_own_disk(void)
-{
-    struct rig r;
+#define RIG_TEST(test, ...) \
+    SUITE_TEST(test, struct rig, r, rig_init(r, __VA_ARGS__), rig_fini(r))
 
-    rig_init(&r, "plan", WHOLE_BLOCKS, false);
-    add(&r, 0, 2e8);
-    hold(&r, 0, TIER_HOST, 0, 2);
-    hold(&r, 0, TIER_DISK, 2, 8);
-    decide(&r);
+/* 8 blocks on its disk, at 500 us each. */
+RIG_TEST(test_own_disk, "plan", WHOLE_BLOCKS, false)
+{
+    add(r, 0, 2e8);
+    hold(r, 0, TIER_HOST, 0, 2);
+    hold(r, 0, TIER_DISK, 2, 8);
+    decide(r);
     /* Computes 2 in 2 ms, loads 4 meanwhile, then the last 250 tokens. */
-    CU_ASSERT_EQUAL(r.decision.plan.mode, LOAD_MODE_BOTH);
-    CU_ASSERT_EQUAL(r.decision.chosen.local_blocks, 2);
-    CU_ASSERT_EQUAL(r.decision.chosen.split_block, 4);
-    CU_ASSERT_EQUAL(r.decision.chosen.used_blocks, 8);
-    CU_ASSERT_EQUAL(r.decision.chosen.cached_tokens, 600);
-    CU_ASSERT_EQUAL(r.decision.chosen.transfer_us, 2000);
-    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 4500);
-    CU_ASSERT_EQUAL(r.decision.chosen.prefill_us, 4500);
-    CU_ASSERT_EQUAL_FATAL(r.decision.n_sources, 1);
-    CU_ASSERT_EQUAL(r.decision.sources[0].instance, r.ids[0]);
-    CU_ASSERT_EQUAL(r.decision.sources[0].tier, TIER_DISK);
-    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision), 0);
-    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->tier_free_us[TIER_DISK],
+    CU_ASSERT_EQUAL(r->decision.plan.mode, LOAD_MODE_BOTH);
+    CU_ASSERT_EQUAL(r->decision.chosen.local_blocks, 2);
+    CU_ASSERT_EQUAL(r->decision.chosen.split_block, 4);
+    CU_ASSERT_EQUAL(r->decision.chosen.used_blocks, 8);
+    CU_ASSERT_EQUAL(r->decision.chosen.cached_tokens, 600);
+    CU_ASSERT_EQUAL(r->decision.chosen.transfer_us, 2000);
+    CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 4500);
+    CU_ASSERT_EQUAL(r->decision.chosen.prefill_us, 4500);
+    CU_ASSERT_EQUAL_FATAL(r->decision.n_sources, 1);
+    CU_ASSERT_EQUAL(r->decision.sources[0].instance, r->ids[0]);
+    CU_ASSERT_EQUAL(r->decision.sources[0].tier, TIER_DISK);
+    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
+                    0);
+    CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[0])->tier_free_us[TIER_DISK],
                     1002000);
-    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->waiting[0].item.cost_us, 4500);
+    CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[0])->waiting[0].item.cost_us,
+                    4500);
 
     /* By its turn, all of the prompt is expected there. */
-    r.request.request_id = 2;
-    decide(&r);
-    CU_ASSERT_EQUAL(r.decision.plan.mode, LOAD_MODE_COMPUTE);
-    CU_ASSERT_EQUAL(r.decision.chosen.local_blocks, 10);
-    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 4500 + 500);
-    rig_fini(&r);
+    r->request.request_id = 2;
+    decide(r);
+    CU_ASSERT_EQUAL(r->decision.plan.mode, LOAD_MODE_COMPUTE);
+    CU_ASSERT_EQUAL(r->decision.chosen.local_blocks, 10);
+    CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 4500 + 500);
 }
 
 /* While others are served there is time to load all. */
-static void test_queue(void)
+RIG_TEST(test_queue, "plan", WHOLE_BLOCKS, false)
 {
-    struct rig r;
-
-    rig_init(&r, "plan", WHOLE_BLOCKS, false);
-    add(&r, 0, 2e8);
-    hold(&r, 0, TIER_DISK, 0, 8);
-    wait_there(&r, 0, 7, 3600);
-    decide(&r);
-    CU_ASSERT_EQUAL(r.decision.plan.mode, LOAD_MODE_LOAD);
-    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 4000 + 2500);
-    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision), 0);
-    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->waiting[1].item.ready_at_us,
+    add(r, 0, 2e8);
+    hold(r, 0, TIER_DISK, 0, 8);
+    wait_there(r, 0, 7, 3600);
+    decide(r);
+    CU_ASSERT_EQUAL(r->decision.plan.mode, LOAD_MODE_LOAD);
+    CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 4000 + 2500);
+    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
+                    0);
+    CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[0])->waiting[1].item.ready_at_us,
                     1004000);
-    rig_fini(&r);
 }
 
 /* Others wait: 2 ms of the engine's time are not spent to be done earlier. */
-static void test_load_all(void)
+RIG_TEST(test_load_all, "plan", WHOLE_BLOCKS, false)
 {
-    struct rig r;
-
-    rig_init(&r, "plan", WHOLE_BLOCKS, false);
-    add(&r, 0, 2e8);
-    hold(&r, 0, TIER_DISK, 0, 10);
-    decide(&r);
-    CU_ASSERT_EQUAL(r.decision.plan.mode, LOAD_MODE_BOTH);
-    CU_ASSERT_EQUAL(r.decision.chosen.split_block, 3);
-    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 3500 + 500);
-    wait_there(&r, 0, 7, 300);
-    decide(&r);
+    add(r, 0, 2e8);
+    hold(r, 0, TIER_DISK, 0, 10);
+    decide(r);
+    CU_ASSERT_EQUAL(r->decision.plan.mode, LOAD_MODE_BOTH);
+    CU_ASSERT_EQUAL(r->decision.chosen.split_block, 3);
+    CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 3500 + 500);
+    wait_there(r, 0, 7, 300);
+    decide(r);
     /* That is possible still; loading all takes 1.5 ms more and saves 3. */
-    CU_ASSERT_EQUAL(r.decision.candidates[0].ttft_us, 4000);
-    CU_ASSERT_EQUAL(r.decision.plan.mode, LOAD_MODE_LOAD);
-    CU_ASSERT_EQUAL(r.decision.chosen.prefill_us, 500);
-    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 5500);
+    CU_ASSERT_EQUAL(r->decision.candidates[0].ttft_us, 4000);
+    CU_ASSERT_EQUAL(r->decision.plan.mode, LOAD_MODE_LOAD);
+    CU_ASSERT_EQUAL(r->decision.chosen.prefill_us, 500);
+    CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 5500);
     /* Not if it misses the SLO by that. */
-    r.request.slo_ttft_us = 4900;
-    decide(&r);
-    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 4000);
-    rig_fini(&r);
+    r->request.slo_ttft_us = 4900;
+    decide(r);
+    CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 4000);
 }
 
 /* The slot that is chosen, with an option at 0; NULL: none. */
@@ -281,41 +275,37 @@ static uint32_t chosen_with(struct rig *r, const char *option)
 
 /* The instance with more cached blocks gets the request although it ends later,
  * while other requests would wait for what another instance computes. */
-static void test_price(void)
+RIG_TEST(test_price, "plan", WHOLE_BLOCKS, false)
 {
-    struct rig r;
-
-    rig_init(&r, "plan", WHOLE_BLOCKS, false);
     for (int i = 0; i < 4; i++)
-        add(&r, 0, 0);
-    hold(&r, 3, TIER_HOST, 0, 6);
-    wait_there(&r, 3, 7, 7000);
-    decide(&r);
+        add(r, 0, 0);
+    hold(r, 3, TIER_HOST, 0, 6);
+    wait_there(r, 3, 7, 7000);
+    decide(r);
     /* 4.5 ms behind 7, or 10.5 ms at once: 1/4 + 1/16 s a second, as one of
      * four has something to do. */
-    CU_ASSERT_EQUAL(r.decision.engine_price, 0.3125);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[3]);
-    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 11500);
-    CU_ASSERT_EQUAL(r.decision.chosen.score_us, 11500 + 1406);
+    CU_ASSERT_EQUAL(r->decision.engine_price, 0.3125);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[3]);
+    CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 11500);
+    CU_ASSERT_EQUAL(r->decision.chosen.score_us, 11500 + 1406);
     /* Not if that misses the SLO. */
-    r.request.slo_ttft_us = 11000;
-    decide(&r);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
-    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 10500);
-    CU_ASSERT_FALSE(r.decision.chosen.late);
+    r->request.slo_ttft_us = 11000;
+    decide(r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[0]);
+    CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 10500);
+    CU_ASSERT_FALSE(r->decision.chosen.late);
     /* And if all miss it, the first to be done. */
-    r.request.slo_ttft_us = 100;
-    schedule_decide(r.scheduler, &r.request, &r.decision);
-    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_REJECT_TTFT);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
-    CU_ASSERT(r.decision.chosen.late);
+    r->request.slo_ttft_us = 100;
+    schedule_decide(r->scheduler, &r->request, &r->decision);
+    CU_ASSERT_EQUAL(r->decision.verdict, SCHEDULE_REJECT_TTFT);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[0]);
+    CU_ASSERT(r->decision.chosen.late);
     /* A second has no price while nothing is under way. */
-    r.request.slo_ttft_us = 0;
-    CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, r.ids[3], 7, 0), 0);
-    decide(&r);
-    CU_ASSERT_EQUAL(r.decision.engine_price, 0);
-    CU_ASSERT_EQUAL(r.decision.chosen.score_us, r.decision.chosen.ttft_us);
-    rig_fini(&r);
+    r->request.slo_ttft_us = 0;
+    CU_ASSERT_EQUAL(pool_prefill_cancel(r->pool, r->ids[3], 7, 0), 0);
+    decide(r);
+    CU_ASSERT_EQUAL(r->decision.engine_price, 0);
+    CU_ASSERT_EQUAL(r->decision.chosen.score_us, r->decision.chosen.ttft_us);
 }
 
 /* In an aggregated pool a prefill stays away from prefills that it would
@@ -362,35 +352,31 @@ static void test_prices_beside(void)
 }
 
 /* A session stays where it was, unless that costs more than 10 ms. */
-static void test_sessions(void)
+RIG_TEST(test_sessions, "plan", WHOLE_BLOCKS, false)
 {
-    struct rig r;
-
-    rig_init(&r, "plan", WHOLE_BLOCKS, false);
     for (int i = 0; i < 3; i++)
-        add(&r, 0, 0);
-    r.request.session = r.ids[1];
-    decide(&r);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
-    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 10500);
-    CU_ASSERT_EQUAL(r.decision.chosen.score_us,
-                    500 + (int64_t)(r.decision.engine_price * 10500));
-    wait_there(&r, 1, 7, 9000);
-    decide(&r);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
-    wait_there(&r, 1, 8, 2000);
-    decide(&r);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
+        add(r, 0, 0);
+    r->request.session = r->ids[1];
+    decide(r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[1]);
+    CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 10500);
+    CU_ASSERT_EQUAL(r->decision.chosen.score_us,
+                    500 + (int64_t)(r->decision.engine_price * 10500));
+    wait_there(r, 1, 7, 9000);
+    decide(r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[1]);
+    wait_there(r, 1, 8, 2000);
+    decide(r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[0]);
     /* Nor against an SLO. */
-    CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, r.ids[1], 8, 0), 0);
-    r.request.slo_ttft_us = 15000;
-    decide(&r);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(r->pool, r->ids[1], 8, 0), 0);
+    r->request.slo_ttft_us = 15000;
+    decide(r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[0]);
     /* Nor if it is gone. */
-    r.request.session = 12345;
-    decide(&r);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
-    rig_fini(&r);
+    r->request.session = 12345;
+    decide(r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[0]);
 }
 
 /* A wait hides a load only as long as it lasts, and what another one could
@@ -439,83 +425,73 @@ static void test_fits(void)
 
 /* Work keeps coming to all four instances, 2.2 s a second: a request that may
  * go to one alone is told to come again when any other is. */
-static void test_pace_of_all(void)
+RIG_TEST(test_pace_of_all, "plan", WHOLE_BLOCKS, false)
 {
     static const uint64_t first = 1;
-    struct rig r;
     int64_t us;
 
-    rig_init(&r, "plan", WHOLE_BLOCKS, false);
-    r.cost.prefill[1] = 1000;
-    r.request.n_keys = 0;
-    r.request.n_tokens = 4990;
+    r->cost.prefill[1] = 1000;
+    r->request.n_keys = 0;
+    r->request.n_tokens = 4990;
     for (int i = 0; i < 4; i++)
-        add(&r, 0, 0);
-    for (; r.request.request_id <= 4; r.request.request_id++) {
-        schedule_decide(r.scheduler, &r.request, &r.decision);
-        CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision),
-                        0);
+        add(r, 0, 0);
+    for (; r->request.request_id <= 4; r->request.request_id++) {
+        schedule_decide(r->scheduler, &r->request, &r->decision);
+        CU_ASSERT_EQUAL(
+            schedule_commit(r->scheduler, &r->request, &r->decision), 0);
     }
-    r.request.n_tokens = 1000;
-    r.request.slo_ttft_us = 3000000;
-    schedule_decide(r.scheduler, &r.request, &r.decision);
-    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_REJECT_TTFT);
-    us = r.decision.retry_after_us;
+    r->request.n_tokens = 1000;
+    r->request.slo_ttft_us = 3000000;
+    schedule_decide(r->scheduler, &r->request, &r->decision);
+    CU_ASSERT_EQUAL(r->decision.verdict, SCHEDULE_REJECT_TTFT);
+    us = r->decision.retry_after_us;
     CU_ASSERT(us > 2990000);
-    r.request.eligible = &first;
-    schedule_decide(r.scheduler, &r.request, &r.decision);
-    CU_ASSERT_EQUAL(r.decision.n_candidates, 1);
-    CU_ASSERT_EQUAL(r.decision.retry_after_us, us);
-    rig_fini(&r);
+    r->request.eligible = &first;
+    schedule_decide(r->scheduler, &r->request, &r->decision);
+    CU_ASSERT_EQUAL(r->decision.n_candidates, 1);
+    CU_ASSERT_EQUAL(r->decision.retry_after_us, us);
 }
 
 /* Of equal ones whose last prefill came longest ago. */
-static void test_turns(void)
+RIG_TEST(test_turns, "plan", WHOLE_BLOCKS, false)
 {
-    struct rig r;
-
-    rig_init(&r, "plan", WHOLE_BLOCKS, false);
     for (int i = 0; i < 3; i++)
-        add(&r, 0, 0);
+        add(r, 0, 0);
     for (uint64_t id = 1; id < 10; id++) {
         uint32_t turn = (uint32_t)(id - 1) % 3;
 
-        r.request.request_id = id;
-        decide(&r);
-        CU_ASSERT_EQUAL(r.decision.prefill, r.ids[turn]);
-        CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision),
-                        0);
-        CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, r.ids[turn], id, 0), 0);
+        r->request.request_id = id;
+        decide(r);
+        CU_ASSERT_EQUAL(r->decision.prefill, r->ids[turn]);
+        CU_ASSERT_EQUAL(
+            schedule_commit(r->scheduler, &r->request, &r->decision), 0);
+        CU_ASSERT_EQUAL(pool_prefill_cancel(r->pool, r->ids[turn], id, 0), 0);
     }
-    rig_fini(&r);
 }
 
 /* Two holders send at once; their links are booked. */
-static void test_two_peers(void)
+RIG_TEST(test_two_peers, "plan",
+         LOAD_MODE_BIT(LOAD_MODE_COMPUTE) | LOAD_MODE_BIT(LOAD_MODE_BOTH),
+         false)
 {
-    struct rig r;
-
-    rig_init(&r, "plan",
-             LOAD_MODE_BIT(LOAD_MODE_COMPUTE) | LOAD_MODE_BIT(LOAD_MODE_BOTH),
-             false);
-    add(&r, 1e8, 0); /* 1 ms a block */
-    add(&r, 1e8, 0);
-    add(&r, 1e8, 0);
-    hold(&r, 0, TIER_HOST, 0, 9);
-    hold(&r, 1, TIER_HOST, 0, 6);
-    wait_there(&r, 0, 7, 90000);
-    wait_there(&r, 1, 8, 90000);
-    decide(&r);
+    add(r, 1e8, 0); /* 1 ms a block */
+    add(r, 1e8, 0);
+    add(r, 1e8, 0);
+    hold(r, 0, TIER_HOST, 0, 9);
+    hold(r, 1, TIER_HOST, 0, 6);
+    wait_there(r, 0, 7, 90000);
+    wait_there(r, 1, 8, 90000);
+    decide(r);
     /* 3 computed, 3 from each, then 150 tokens. */
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[2]);
-    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 3000 + 1500);
-    CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, POOL_NO_INSTANCE);
-    CU_ASSERT_EQUAL(r.decision.n_sources, 2);
-    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision), 0);
-    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->egress_free_us, 1003000);
-    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[1])->egress_free_us, 1003000);
-    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[2])->egress_free_us, 0);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[2]);
+    CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 3000 + 1500);
+    CU_ASSERT_EQUAL(r->decision.chosen.fetch_from, POOL_NO_INSTANCE);
+    CU_ASSERT_EQUAL(r->decision.n_sources, 2);
+    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
+                    0);
+    CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[0])->egress_free_us, 1003000);
+    CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[1])->egress_free_us, 1003000);
+    CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[2])->egress_free_us, 0);
 }
 
 /* What lies on another's disk alone it does not send, unless told. */
@@ -538,158 +514,145 @@ static void test_disks_of_others(void)
 }
 
 /* Algorithm 1's sum does not know of disks; the prediction does. */
-static void test_other_policies(void)
+RIG_TEST(test_other_policies, "local_cache", 0, false)
 {
-    struct rig r;
-
-    rig_init(&r, "local_cache", 0, false);
-    add(&r, 0, 2e8);
-    hold(&r, 0, TIER_HOST, 0, 2);
-    hold(&r, 0, TIER_DISK, 2, 8);
-    decide(&r);
-    CU_ASSERT_EQUAL(r.decision.chosen.used_blocks, 8);
-    CU_ASSERT_EQUAL(r.decision.chosen.score_us, 2500);
-    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 3000 + 2500);
-    CU_ASSERT_EQUAL(r.decision.n_sources, 0);
-    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision), 0);
-    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->tier_free_us[TIER_DISK],
+    add(r, 0, 2e8);
+    hold(r, 0, TIER_HOST, 0, 2);
+    hold(r, 0, TIER_DISK, 2, 8);
+    decide(r);
+    CU_ASSERT_EQUAL(r->decision.chosen.used_blocks, 8);
+    CU_ASSERT_EQUAL(r->decision.chosen.score_us, 2500);
+    CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 3000 + 2500);
+    CU_ASSERT_EQUAL(r->decision.n_sources, 0);
+    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
+                    0);
+    CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[0])->tier_free_us[TIER_DISK],
                     1003000);
-    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->waiting[0].item.ready_at_us,
+    CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[0])->waiting[0].item.ready_at_us,
                     1003000);
-    rig_fini(&r);
 }
 
 /* An instance goes by what it has measured itself, and nobody else does. */
-static void test_paths(void)
+RIG_TEST(test_paths, "plan",
+         LOAD_MODE_BIT(LOAD_MODE_COMPUTE) | LOAD_MODE_BIT(LOAD_MODE_BOTH),
+         false)
 {
     static const struct pool_path bad[] = {{1, 0}, {1, NAN}, {1, INFINITY}};
     struct pool_path paths[POOL_PATHS_MAX + 1];
-    struct rig r;
 
-    rig_init(&r, "plan",
-             LOAD_MODE_BIT(LOAD_MODE_COMPUTE) | LOAD_MODE_BIT(LOAD_MODE_BOTH),
-             false);
     for (int k = 0; k < 3; k++)
-        add(&r, 1e8, 0); /* 1 ms a block, as long as to compute one */
-    hold(&r, 0, TIER_HOST, 0, 9);
-    wait_there(&r, 0, 7, 90000);
-    decide(&r);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
-    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 5000 + 1500);
-    paths[0] = (struct pool_path){r.ids[0], 1e9};
-    CU_ASSERT_EQUAL(pool_set_paths(r.pool, r.ids[2], paths, 1), 0);
-    decide(&r);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[2]);
-    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 1000 + 1500);
+        add(r, 1e8, 0); /* 1 ms a block, as long as to compute one */
+    hold(r, 0, TIER_HOST, 0, 9);
+    wait_there(r, 0, 7, 90000);
+    decide(r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[1]);
+    CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 5000 + 1500);
+    paths[0] = (struct pool_path){r->ids[0], 1e9};
+    CU_ASSERT_EQUAL(pool_set_paths(r->pool, r->ids[2], paths, 1), 0);
+    decide(r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[2]);
+    CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 1000 + 1500);
     paths[0].bytes_per_s = 1e7; /* slower than the link: 1 comes first again */
-    CU_ASSERT_EQUAL(pool_set_paths(r.pool, r.ids[2], paths, 1), 0);
-    decide(&r);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
-    CU_ASSERT_EQUAL(pool_set_paths(r.pool, r.ids[2], NULL, 0), 0);
-    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[2])->n_paths, 0);
+    CU_ASSERT_EQUAL(pool_set_paths(r->pool, r->ids[2], paths, 1), 0);
+    decide(r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[1]);
+    CU_ASSERT_EQUAL(pool_set_paths(r->pool, r->ids[2], NULL, 0), 0);
+    CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[2])->n_paths, 0);
     for (size_t k = 0; k < sizeof(bad) / sizeof(bad[0]); k++)
-        CU_ASSERT_EQUAL(pool_set_paths(r.pool, r.ids[2], &bad[k], 1), -EINVAL);
+        CU_ASSERT_EQUAL(pool_set_paths(r->pool, r->ids[2], &bad[k], 1),
+                        -EINVAL);
     for (uint32_t k = 0; k <= POOL_PATHS_MAX; k++)
-        paths[k] = (struct pool_path){r.ids[0], 1e9};
-    CU_ASSERT_EQUAL(pool_set_paths(r.pool, r.ids[2], paths, POOL_PATHS_MAX + 1),
-                    -EINVAL);
-    CU_ASSERT_EQUAL(pool_set_paths(r.pool, 99, paths, 1), -ESTALE);
-    rig_fini(&r);
+        paths[k] = (struct pool_path){r->ids[0], 1e9};
+    CU_ASSERT_EQUAL(
+        pool_set_paths(r->pool, r->ids[2], paths, POOL_PATHS_MAX + 1), -EINVAL);
+    CU_ASSERT_EQUAL(pool_set_paths(r->pool, 99, paths, 1), -ESTALE);
 }
 
-static void test_rates(void)
+RIG_TEST(test_rates, "plan", WHOLE_BLOCKS, false)
 {
-    struct rig r;
     const struct pool_instance *i;
 
-    rig_init(&r, "plan", WHOLE_BLOCKS, false);
-    add(&r, 0, 0);
-    i = pool_get(r.pool, r.ids[0]);
-    CU_ASSERT_EQUAL(pool_set_tier_rate(r.pool, r.ids[0], TIER_DISK, 0), 0);
+    add(r, 0, 0);
+    i = pool_get(r->pool, r->ids[0]);
+    CU_ASSERT_EQUAL(pool_set_tier_rate(r->pool, r->ids[0], TIER_DISK, 0), 0);
     CU_ASSERT_EQUAL(i->tier_bytes_per_s[TIER_DISK], 0);
-    CU_ASSERT_EQUAL(pool_set_tier_rate(r.pool, r.ids[0], TIER_DISK, NAN), 0);
-    CU_ASSERT_EQUAL(pool_set_tier_rate(r.pool, r.ids[0], TIER_DISK, 7e6), 0);
+    CU_ASSERT_EQUAL(pool_set_tier_rate(r->pool, r->ids[0], TIER_DISK, NAN), 0);
+    CU_ASSERT_EQUAL(pool_set_tier_rate(r->pool, r->ids[0], TIER_DISK, 7e6), 0);
     CU_ASSERT_EQUAL(i->tier_bytes_per_s[TIER_DISK], 7e6);
-    CU_ASSERT_EQUAL(busy_tier(r.pool, r.ids[0], TIER_DISK, 50), 0);
-    CU_ASSERT_EQUAL(busy_tier(r.pool, r.ids[0], TIER_DISK, 40), 0);
+    CU_ASSERT_EQUAL(busy_tier(r->pool, r->ids[0], TIER_DISK, 50), 0);
+    CU_ASSERT_EQUAL(busy_tier(r->pool, r->ids[0], TIER_DISK, 40), 0);
     CU_ASSERT_EQUAL(i->tier_free_us[TIER_DISK], 50);
-    CU_ASSERT_NOT_EQUAL(busy_tier(r.pool, r.ids[0], LOAD_TIERS + 2, 40), 0);
-    CU_ASSERT_NOT_EQUAL(pool_set_tier_rate(r.pool, 99, TIER_DISK, 7e6), 0);
-    rig_fini(&r);
+    CU_ASSERT_NOT_EQUAL(busy_tier(r->pool, r->ids[0], LOAD_TIERS + 2, 40), 0);
+    CU_ASSERT_NOT_EQUAL(pool_set_tier_rate(r->pool, 99, TIER_DISK, 7e6), 0);
 }
 
 /* Twice as fast, it may have a queue; the slow one's work has its length. */
-static void test_unequal(void)
+RIG_TEST(test_unequal, "plan", WHOLE_BLOCKS, false)
 {
     const struct pool_instance *fast;
-    struct rig r;
 
-    rig_init(&r, "plan", WHOLE_BLOCKS, false);
-    add(&r, 0, 0);
-    add(&r, 0, 0);
-    r.kinds[0] = r.cost;
-    r.kinds[0].prefill[1] = 5;
-    fast = pool_get(r.pool, r.ids[1]);
-    CU_ASSERT_FALSE(pool_costs_differ(r.pool));
-    decide(&r);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
-    CU_ASSERT_EQUAL(pool_set_cost(r.pool, r.ids[1], &r.kinds[0]), 0);
-    CU_ASSERT(pool_costs_differ(r.pool));
-    decide(&r);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
-    CU_ASSERT_EQUAL(r.decision.chosen.predicted_us, 5250);
-    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 5250);
+    add(r, 0, 0);
+    add(r, 0, 0);
+    r->kinds[0] = r->cost;
+    r->kinds[0].prefill[1] = 5;
+    fast = pool_get(r->pool, r->ids[1]);
+    CU_ASSERT_FALSE(pool_costs_differ(r->pool));
+    decide(r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[0]);
+    CU_ASSERT_EQUAL(pool_set_cost(r->pool, r->ids[1], &r->kinds[0]), 0);
+    CU_ASSERT(pool_costs_differ(r->pool));
+    decide(r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[1]);
+    CU_ASSERT_EQUAL(r->decision.chosen.predicted_us, 5250);
+    CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 5250);
     /* The price of a second is that of its work: the first to end gets it. */
-    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision), 0);
+    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
+                    0);
     CU_ASSERT_EQUAL(fast->load.cost_us, 5250);
-    r.request.request_id = 2;
-    r.request.n_keys = 0;
-    r.request.n_tokens = 2000;
-    decide(&r);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
-    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 15250);
-    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision), 0);
-    r.request.request_id = 3;
-    r.request.n_tokens = 1050;
-    decide(&r);
-    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
-    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 10500);
+    r->request.request_id = 2;
+    r->request.n_keys = 0;
+    r->request.n_tokens = 2000;
+    decide(r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[1]);
+    CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 15250);
+    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
+                    0);
+    r->request.request_id = 3;
+    r->request.n_tokens = 1050;
+    decide(r);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[0]);
+    CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 10500);
     /* It learns by its own; another cost model begins anew. */
-    CU_ASSERT_EQUAL(pool_prefill_done(r.pool, r.ids[1], 1, 10500, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(r->pool, r->ids[1], 1, 10500, 0), 0);
     CU_ASSERT_DOUBLE_EQUAL(fast->correction.ratio, 1 + (1 - exp(-5250 / 60e6)),
                            1e-9);
-    CU_ASSERT_EQUAL(pool_set_cost(r.pool, r.ids[1], &r.kinds[0]), 0);
+    CU_ASSERT_EQUAL(pool_set_cost(r->pool, r->ids[1], &r->kinds[0]), 0);
     CU_ASSERT(fast->correction.ratio > 1.0);
-    CU_ASSERT_EQUAL(pool_set_cost(r.pool, r.ids[1], NULL), 0);
+    CU_ASSERT_EQUAL(pool_set_cost(r->pool, r->ids[1], NULL), 0);
     CU_ASSERT_EQUAL(fast->correction.ratio, 1.0);
-    CU_ASSERT_FALSE(pool_costs_differ(r.pool));
-    CU_ASSERT_EQUAL(pool_set_cost(r.pool, r.ids[1], &r.kinds[0]), 0);
-    CU_ASSERT_EQUAL(pool_remove(r.pool, r.ids[1], 0), 0);
-    CU_ASSERT_FALSE(pool_costs_differ(r.pool));
-    CU_ASSERT_EQUAL(pool_set_cost(r.pool, r.ids[1], NULL), -ESTALE);
-    rig_fini(&r);
+    CU_ASSERT_FALSE(pool_costs_differ(r->pool));
+    CU_ASSERT_EQUAL(pool_set_cost(r->pool, r->ids[1], &r->kinds[0]), 0);
+    CU_ASSERT_EQUAL(pool_remove(r->pool, r->ids[1], 0), 0);
+    CU_ASSERT_FALSE(pool_costs_differ(r->pool));
+    CU_ASSERT_EQUAL(pool_set_cost(r->pool, r->ids[1], NULL), -ESTALE);
 }
 
 /* A price is by the model's cost model, wherever the request goes. */
-static void test_unequal_price(void)
+RIG_TEST(test_unequal_price, "plan", WHOLE_BLOCKS, false)
 {
-    struct rig r;
-
-    rig_init(&r, "plan", WHOLE_BLOCKS, false);
-    add(&r, 0, 0);
-    r.kinds[0] = r.cost;
-    r.kinds[0].prefill[1] = 2.5;
-    r.request.n_keys = 0;
-    r.request.price_times = 1;
-    decide(&r);
-    schedule_price(r.scheduler, &r.request, &r.decision);
-    CU_ASSERT_DOUBLE_EQUAL(r.decision.price_us, 10500, 1);
-    CU_ASSERT_EQUAL(pool_set_cost(r.pool, r.ids[0], &r.kinds[0]), 0);
-    decide(&r);
-    CU_ASSERT_EQUAL(r.decision.chosen.prefill_us, 2625);
-    schedule_price(r.scheduler, &r.request, &r.decision);
-    CU_ASSERT_DOUBLE_EQUAL(r.decision.price_us, 10500, 1);
-    rig_fini(&r);
+    add(r, 0, 0);
+    r->kinds[0] = r->cost;
+    r->kinds[0].prefill[1] = 2.5;
+    r->request.n_keys = 0;
+    r->request.price_times = 1;
+    decide(r);
+    schedule_price(r->scheduler, &r->request, &r->decision);
+    CU_ASSERT_DOUBLE_EQUAL(r->decision.price_us, 10500, 1);
+    CU_ASSERT_EQUAL(pool_set_cost(r->pool, r->ids[0], &r->kinds[0]), 0);
+    decide(r);
+    CU_ASSERT_EQUAL(r->decision.chosen.prefill_us, 2625);
+    schedule_price(r->scheduler, &r->request, &r->decision);
+    CU_ASSERT_DOUBLE_EQUAL(r->decision.price_us, 10500, 1);
 }
 
 /* ---- the obvious way ---- */
@@ -1633,62 +1596,52 @@ static uint32_t serve_shared(struct rig *r, uint32_t n_shared, bool keeps)
 
 /* Prompts that share one block of 31: an equal instance gets its share, though
  * it would compute 3 % more the first time. One that comes later, too. */
-static void test_shared_block(void)
+RIG_TEST(test_shared_block, "plan", 0, false)
 {
     uint32_t got[5] = {0};
-    struct rig r;
 
-    rig_init(&r, "plan", 0, false);
     for (int k = 0; k < 4; k++)
-        (void)add(&r, 0, 0);
+        (void)add(r, 0, 0);
     for (int k = 0; k < 40; k++)
-        got[serve_shared(&r, 1, false)]++;
+        got[serve_shared(r, 1, false)]++;
     for (int k = 0; k < 4; k++)
         CU_ASSERT_EQUAL(got[k], 10);
-    (void)add(&r, 0, 0);
+    (void)add(r, 0, 0);
     for (int k = 0; k < 100; k++)
-        got[serve_shared(&r, 1, false)]++;
+        got[serve_shared(r, 1, false)]++;
     CU_ASSERT_EQUAL(got[4], 20);
-    rig_fini(&r);
 }
 
 /* What evicts nothing comes first, whosever turn it is. */
-static void test_free_first(void)
+RIG_TEST(test_free_first, "plan", 0, false)
 {
-    struct rig r;
-
-    rig_init(&r, "plan", 0, false);
     for (int k = 0; k < 3; k++)
-        (void)add(&r, 0, 0);
-    fill(&r, 0, 20);
-    fill(&r, 1, 40);
-    CU_ASSERT_EQUAL(serve_shared(&r, 0, true), 2);
-    CU_ASSERT_EQUAL(serve_shared(&r, 0, false), 0);
-    rig_fini(&r);
+        (void)add(r, 0, 0);
+    fill(r, 0, 20);
+    fill(r, 1, 40);
+    CU_ASSERT_EQUAL(serve_shared(r, 0, true), 2);
+    CU_ASSERT_EQUAL(serve_shared(r, 0, false), 0);
 }
 
 /* A hit that saves more than predictions are off by wins every time, however
  * short the prompt. */
-static void test_real_hit(void)
+RIG_TEST(test_real_hit, "plan", 0, false)
 {
-    struct rig r;
-
-    rig_init(&r, "plan", 0, false);
     for (int k = 0; k < 2; k++)
-        (void)add(&r, 0, 0);
-    hold(&r, 1, TIER_DEVICE, 0, 1);
-    r.request.n_keys = 1;
-    r.request.n_tokens = BLOCK + 1;
+        (void)add(r, 0, 0);
+    hold(r, 1, TIER_DEVICE, 0, 1);
+    r->request.n_keys = 1;
+    r->request.n_tokens = BLOCK + 1;
     for (int k = 0; k < 3; k++) {
-        decide(&r);
-        CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
-        r.request.request_id++;
-        CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision),
-                        0);
+        decide(r);
+        CU_ASSERT_EQUAL(r->decision.prefill, r->ids[1]);
+        r->request.request_id++;
         CU_ASSERT_EQUAL(
-            pool_prefill_done(r.pool, r.ids[1], r.request.request_id, 0, 0), 0);
+            schedule_commit(r->scheduler, &r->request, &r->decision), 0);
+        CU_ASSERT_EQUAL(
+            pool_prefill_done(r->pool, r->ids[1], r->request.request_id, 0, 0),
+            0);
     }
-    rig_fini(&r);
 }
 
 /* The predicted TBT of a decode that waits for its KV: by the median length. */

@@ -148,11 +148,12 @@ static int64_t ttft_us(const struct rig *r, size_t i)
     return r->records[i].first_token_us - r->records[i].arrival_us;
 }
 
-/* The unit values that were computed independently. */
-static void test_paper_values(void)
-{
-    struct rig *r = rig_new();
+#define RIG_TEST(test) \
+    SUITE_TEST_OF(test, struct rig, r, rig_new(), rig_free(r))
 
+/* The unit values that were computed independently. */
+RIG_TEST(test_paper_values)
+{
     ask(r, 0, 8192, 1, 1000);
     ask(r, 100000000, 131072, 1, 5000); /* ties: node 0, for 48 s */
     ask(r, 100000000, 16384, 1, 1000);  /* node 1 fetches 8192 tokens */
@@ -181,7 +182,6 @@ static void test_paper_values(void)
     run(r);
     CU_ASSERT_EQUAL(r->records[1].arrival_us, 50000000);
     CU_ASSERT_EQUAL(ttft_us(r, 1), 48491282);
-    rig_free(r);
 }
 
 /* Costs of whole microseconds: 10 a token, 1000 + 100 n + 0.1 v a step. */
@@ -207,10 +207,8 @@ static void make_simple(struct rig *r)
     r->config.policy = "local_cache";
 }
 
-static void test_decode_by_hand(void)
+RIG_TEST(test_decode_by_hand)
 {
-    struct rig *r = rig_new();
-
     make_simple(r);
     ask(r, 0, 1000, 4, 1);
     ask(r, 50000, 1000, 1, 7); /* no decode at all */
@@ -235,16 +233,13 @@ static void test_decode_by_hand(void)
     CU_ASSERT_EQUAL(r->records[0].first_token_us, 10000);
     CU_ASSERT_EQUAL(r->records[0].end_us, 10250 + 3600 + 1);
     CU_ASSERT_EQUAL(r->summary.pushes.bytes, 1000000);
-    rig_free(r);
 }
 
 /* The pieces of one request's KV follow each other: while those of a long
  * prompt wait for the link, which takes four times as long as computing, a
  * short one of another node has half of it. */
-static void test_pushes_share(void)
+RIG_TEST(test_pushes_share)
 {
-    struct rig *r = rig_new();
-
     make_simple(r);
     r->cluster.prefill_nodes = 2;
     r->cluster.step_tokens = 100;
@@ -256,7 +251,6 @@ static void test_pushes_share(void)
     CU_ASSERT_EQUAL(r->records[1].first_token_us, 10000);
     /* 3/4 of it leaves at 9 ms. A step with 101 tokens of KV. */
     CU_ASSERT_DOUBLE_EQUAL(r->records[1].end_us, 9000 + 2 * 4000 + 1110, 10);
-    rig_free(r);
 }
 
 /* An idle node begins later by the hand-over; a request for a busy node loses
@@ -309,10 +303,8 @@ static void test_handover(void)
 
 /* Two requests meet on the decode node: the second one joins at the end of the
  * step under way, and steps get longer. */
-static void test_decode_joins(void)
+RIG_TEST(test_decode_joins)
 {
-    struct rig *r = rig_new();
-
     make_simple(r);
     r->cluster.cost.decode[2] = 0;
     ask(r, 0, 1000, 11, 1);  /* KV there at 11000, ten steps of 1100 */
@@ -325,7 +317,6 @@ static void test_decode_joins(void)
     /* Five steps alone, two together, three alone. */
     CU_ASSERT_EQUAL(r->records[0].end_us, 11000 + 8 * 1100 + 2400);
     CU_ASSERT_EQUAL(r->records[0].tbt_us, 2100);
-    rig_free(r);
 }
 
 /* A coupled node: decodes first, then as many prompt tokens as the budget of
@@ -371,9 +362,8 @@ static void test_coupled(void)
 
 /* One of a pair prefills, the other one sends the first token, once it has the
  * KV that it did not have. */
-static void test_pair(void)
+RIG_TEST(test_pair)
 {
-    struct rig *r = rig_new();
     uint32_t n = 2 * BLOCK + 100;
 
     make_simple(r);
@@ -394,7 +384,6 @@ static void test_pair(void)
     CU_ASSERT_EQUAL(ttft_us(r, 2), 100 * 10);
     CU_ASSERT_EQUAL(r->summary.pushes.count, 2);
     CU_ASSERT_EQUAL(r->summary.pushes.bytes, (uint64_t)(n + 100) * 1000);
-    rig_free(r);
 }
 
 /* Two stages: a prompt of four chunks takes five half chunks, and the next
@@ -449,10 +438,8 @@ static void test_pipeline(void)
 }
 
 /* Blocks that went down to host memory are read back layer by layer. */
-static void test_tiers(void)
+RIG_TEST(test_tiers)
 {
-    struct rig *r = rig_new();
-
     make_simple(r);
     r->cluster.decode_nodes = 0;
     r->cluster.tiers[TIER_DEVICE].capacity_tokens = 2 * BLOCK;
@@ -469,15 +456,12 @@ static void test_tiers(void)
      * 768. */
     CU_ASSERT_EQUAL(ttft_us(r, 2), 1024);
     CU_ASSERT_EQUAL(ttft_us(r, 3), 100);
-    rig_free(r);
 }
 
 /* Waiting for its own reads does not make an engine look slow: predictions of
  * what comes later are exact. */
-static void test_reads_teach_nothing(void)
+RIG_TEST(test_reads_teach_nothing)
 {
-    struct rig *r = rig_new();
-
     make_simple(r);
     r->cluster.cost.prefill[1] = 10000;
     r->cluster.decode_nodes = 0;
@@ -494,7 +478,6 @@ static void test_reads_teach_nothing(void)
     CU_ASSERT_EQUAL(ttft_us(r, 2), 10240000);
     CU_ASSERT_EQUAL(ttft_us(r, 3), 11240000);
     CU_ASSERT_EQUAL(r->records[3].predicted_ttft_us, ttft_us(r, 3));
-    rig_free(r);
 }
 
 /* One node, a prompt of 8 blocks of which the last 6 are on its disk; a block
@@ -513,11 +496,12 @@ static struct rig *plan_rig(void)
     return r;
 }
 
-/* Three blocks are computed while the three behind them are read. */
-static void test_plan_both(void)
-{
-    struct rig *r = plan_rig();
+#define PLAN_RIG_TEST(test) \
+    SUITE_TEST_OF(test, struct rig, r, plan_rig(), rig_free(r))
 
+/* Three blocks are computed while the three behind them are read. */
+PLAN_RIG_TEST(test_plan_both)
+{
     ask(r, 100000, 8 * BLOCK + 10, 1, 1);
     run(r);
     CU_ASSERT_EQUAL(ttft_us(r, 0), 41060);
@@ -532,15 +516,13 @@ static void test_plan_both(void)
     run(r);
     CU_ASSERT_EQUAL(ttft_us(r, 1), 3 * 5120 + 100);
     CU_ASSERT_EQUAL(r->records[1].computed_tokens, 3 * BLOCK + 10);
-    rig_free(r);
 }
 
 /* A short one waits for those blocks of the one under way that it can use, and
  * passes then: nothing is computed twice. */
-static void test_interrupted(void)
+RIG_TEST(test_interrupted)
 {
     static const struct policy_setting preempt = {"preempt", 1};
-    struct rig *r = rig_new();
 
     make_simple(r);
     r->cluster.decode_nodes = 0;
@@ -556,16 +538,13 @@ static void test_interrupted(void)
     CU_ASSERT_EQUAL(ttft_us(r, 0), 40 * 5120 + 100);
     CU_ASSERT_EQUAL(ttft_us(r, 1), 32 * 5120 - 50000 + 100);
     CU_ASSERT_EQUAL(r->records[1].predicted_ttft_us, 32 * 5120 - 50000 + 100);
-    rig_free(r);
 }
 
 /* The next turn of a conversation is short by what the turn before it will
  * leave, and waits behind that one, which waits for another; one that shares
  * nothing passes both. */
-static void test_followed(void)
+RIG_TEST(test_followed)
 {
-    struct rig *r = rig_new();
-
     make_simple(r);
     r->cluster.prefill_nodes = 1;
     r->cluster.decode_nodes = 0;
@@ -579,15 +558,13 @@ static void test_followed(void)
     CU_ASSERT_EQUAL(r->records[2].computed_tokens, 2 * BLOCK);
     CU_ASSERT(r->records[3].first_token_us < r->records[1].first_token_us);
     CU_ASSERT(r->records[1].first_token_us < r->records[2].first_token_us);
-    rig_free(r);
 }
 
 /* Prefills share steps: one that could join the last step of another one, whose
  * last block it can use, waits for that block instead of computing it too. */
-static void test_followed_begun(void)
+RIG_TEST(test_followed_begun)
 {
     static const struct policy_setting preempt = {"preempt", 0};
-    struct rig *r = rig_new();
 
     make_simple(r);
     r->cluster.decode_nodes = 0;
@@ -603,15 +580,12 @@ static void test_followed_begun(void)
     CU_ASSERT_EQUAL(r->records[1].computed_tokens, 10);
     CU_ASSERT_EQUAL(ttft_us(r, 0), 4 * 5120);
     CU_ASSERT_EQUAL(ttft_us(r, 1), 4 * 5120 - 1000 + 100);
-    rig_free(r);
 }
 
 /* One that counts on blocks which another one's load brings from the disk waits
  * for that one: alone it would read them, and keep the engine meanwhile. */
-static void test_followed_load(void)
+PLAN_RIG_TEST(test_followed_load)
 {
-    struct rig *r = plan_rig();
-
     r->cluster.tiers[TIER_DEVICE].capacity_tokens = 20 * BLOCK;
     r->config.slo_ttft_us = 1000000;
     ask(r, 100000, 20 * BLOCK, 1, 1000); /* pushes the 8 blocks out */
@@ -621,15 +595,12 @@ static void test_followed_load(void)
     CU_ASSERT_EQUAL(ttft_us(r, 2), r->records[2].predicted_ttft_us);
     CU_ASSERT_EQUAL(ttft_us(r, 3), ttft_us(r, 2) - 1 + 100);
     CU_ASSERT_EQUAL(r->summary.loaded_tokens[TIER_DISK], 8 * BLOCK);
-    rig_free(r);
 }
 
 /* All is read while others compute; what was in memory is on the disk by then
  * and read at its turn, of which 100 us hide behind the rest. */
-static void test_plan_load(void)
+PLAN_RIG_TEST(test_plan_load)
 {
-    struct rig *r = plan_rig();
-
     ask(r, 100000, 5000, 1, 100);
     ask(r, 100001, 8 * BLOCK + 10, 1, 1);
     run(r);
@@ -638,14 +609,11 @@ static void test_plan_load(void)
     CU_ASSERT_EQUAL(ttft_us(r, 2), 49999 + 2 * 5120);
     CU_ASSERT_EQUAL(r->records[2].computed_tokens, 10);
     CU_ASSERT_EQUAL(r->summary.loaded_tokens[TIER_DISK], 6 * BLOCK);
-    rig_free(r);
 }
 
 /* 40 ms to compute hide all of four layers' loads but the first one's. */
-static void test_plan_layerwise(void)
+PLAN_RIG_TEST(test_plan_layerwise)
 {
-    struct rig *r = plan_rig();
-
     ask(r, 100000, 8 * BLOCK + 4000, 1, 1);
     run(r);
     CU_ASSERT_EQUAL(r->records[1].predicted_ttft_us, 6 * 5120 / 4 + 40000);
@@ -653,17 +621,14 @@ static void test_plan_layerwise(void)
     CU_ASSERT_EQUAL(r->records[1].queue_us, 6 * 5120 / 4);
     CU_ASSERT_EQUAL(r->records[1].computed_tokens, 4000);
     CU_ASSERT_EQUAL(r->summary.loaded_tokens[TIER_DISK], 6 * BLOCK);
-    rig_free(r);
 }
 
 /* Two requests read from one disk: 4 blocks of the first, which computes the
  * other 4 as nobody else is there, then all 8 of the second, since the first
  * one is: layer by layer, so that a quarter of its last tokens is left when all
  * are here. */
-static void test_plan_shares_disk(void)
+PLAN_RIG_TEST(test_plan_shares_disk)
 {
-    struct rig *r = plan_rig();
-
     ask(r, 50000, 8 * BLOCK + 10, 1, 51);
     ask(r, 100000, 2 * BLOCK + 10, 1, 91);
     ask(r, 200000, 8 * BLOCK + 10, 1, 1);
@@ -673,15 +638,12 @@ static void test_plan_shares_disk(void)
     CU_ASSERT_EQUAL(ttft_us(r, 4), 12 * 5120 - 1 + 25);
     CU_ASSERT_EQUAL(r->records[4].predicted_ttft_us, ttft_us(r, 4));
     CU_ASSERT_EQUAL(r->summary.loaded_tokens[TIER_DISK], 12 * BLOCK);
-    rig_free(r);
 }
 
 /* At dispatch: a block that was pushed out while its request waits, and placed
  * again by another one, is ready when that one ends, not before. */
-static void test_placed_again(void)
+RIG_TEST(test_placed_again)
 {
-    struct rig *r = rig_new();
-
     make_simple(r);
     r->cluster.decode_nodes = 0;
     r->cluster.cache_at = CLUSTER_CACHE_AT_DISPATCH;
@@ -704,13 +666,10 @@ static void test_placed_again(void)
     CU_ASSERT_EQUAL(r->copies_at[1], 0); /* 12000: the first has ended */
     CU_ASSERT_EQUAL(r->copies_at[2], 0);
     CU_ASSERT_EQUAL(r->copies_at[3], 1);
-    rig_free(r);
 }
 
-static void test_slo(void)
+RIG_TEST(test_slo)
 {
-    struct rig *r = rig_new();
-
     make_simple(r);
     r->cluster.decode_nodes = 0;
     r->config.slo_ttft_us = 25000;
@@ -731,14 +690,11 @@ static void test_slo(void)
     run(r);
     CU_ASSERT_EQUAL(r->records[3].outcome, SIM_COMPLETED);
     CU_ASSERT_EQUAL(ttft_us(r, 3), 40000);
-    rig_free(r);
 }
 
 /* A request that waits finds the blocks again that it was sent to. */
-static void test_kept(void)
+RIG_TEST(test_kept)
 {
-    struct rig *r = rig_new();
-
     make_simple(r);
     r->cluster.decode_nodes = 0;
     r->cluster.tiers[TIER_DEVICE].capacity_tokens = 6 * BLOCK;
@@ -749,7 +705,6 @@ static void test_kept(void)
     run(r);
     CU_ASSERT_EQUAL(r->records[3].local_tokens, 2 * BLOCK);
     CU_ASSERT_EQUAL(ttft_us(r, 3), r->records[3].predicted_ttft_us);
-    rig_free(r);
 }
 
 /* Without room on the decode node a request waits outside, in its turn. */
@@ -788,9 +743,8 @@ static void test_no_room(void)
     rig_free(r);
 }
 
-static void test_watch(void)
+RIG_TEST(test_watch)
 {
-    struct rig *r = rig_new();
     const uint64_t ids[] = {1000, 5000, 77};
 
     ask(r, 0, 8192, 1, 1000);
@@ -805,12 +759,10 @@ static void test_watch(void)
     CU_ASSERT_EQUAL(r->last_copies[0], 2);
     CU_ASSERT_EQUAL(r->last_copies[1], 1);
     CU_ASSERT_EQUAL(r->last_copies[2], 0);
-    rig_free(r);
 }
 
-static void test_bad_config(void)
+RIG_TEST(test_bad_config)
 {
-    struct rig *r = rig_new();
     char err[SIM_ERROR_BYTES];
 
     r->config.policy = "best";
@@ -829,7 +781,6 @@ static void test_bad_config(void)
     r->config.speed = 1;
     r->cluster.prefill_nodes = 0;
     CU_ASSERT_EQUAL(run_it(r, err), -EINVAL);
-    rig_free(r);
 }
 
 static int fail_next(void *arg, struct trace_request *request)
@@ -879,16 +830,14 @@ static void test_too_long_times(void)
     expect_error(r, -ERANGE, "an event lies over 30 years ahead");
 }
 
-static void test_source_fails(void)
+RIG_TEST(test_source_fails)
 {
-    struct rig *r = rig_new();
     struct sim_io io = {.next = fail_next, .record = take, .arg = r};
     char err[SIM_ERROR_BYTES];
 
     for (int i = 0; i < 5; i++)
         ask(r, 0, 100000, 1, (uint64_t)i * 1000);
     CU_ASSERT_EQUAL(sim_run(&r->config, &io, &r->summary, err), -EIO);
-    rig_free(r);
 }
 
 /* Prompts that share beginnings, at random times. */
@@ -948,9 +897,8 @@ static void decode_slowly(const struct rig *r, size_t n, const int64_t *ready,
     }
 }
 
-static void test_decode_against_loop(void)
+RIG_TEST(test_decode_against_loop)
 {
-    struct rig *r = rig_new();
     struct random_state random;
     static int64_t ready[REQUESTS_MAX], end[REQUESTS_MAX];
 
@@ -980,7 +928,6 @@ static void test_decode_against_loop(void)
             break;
         }
     }
-    rig_free(r);
 }
 
 static void check_record(const struct rig *r, const struct sim_record *x)
@@ -1143,11 +1090,10 @@ static void crowd(struct rig *r, uint32_t n)
     }
 }
 
-static void test_replicate(void)
+RIG_TEST(test_replicate)
 {
     static struct sim_record first[REQUESTS_MAX];
     struct policy_setting share = {"replicate", 0};
-    struct rig *r = rig_new();
 
     r->cluster.prefill_nodes = 4;
     r->cluster.link_bytes_per_s = 3e9;
@@ -1177,7 +1123,6 @@ static void test_replicate(void)
     run(r);
     CU_ASSERT_EQUAL(memcmp(first, r->records, r->n_records * sizeof(first[0])),
                     0);
-    rig_free(r);
 }
 
 /* As test_always(), with what is copied ahead. */

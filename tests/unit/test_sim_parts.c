@@ -345,47 +345,43 @@ static void expect_end(struct links_rig *r, int kind, int64_t at_us)
     CU_ASSERT_EQUAL(end.kind, kind);
 }
 
+#define LINKS_TEST(test)                                        \
+    SUITE_TEST(test, struct links_rig, r, links_setup(r, true), \
+               links_teardown(r))
+
 /* A byte a microsecond. Two that leave node 0 at once have half of it each;
  * one that comes later to a busy receiver shares with it there. */
-static void test_links_shared(void)
+LINKS_TEST(test_links_shared)
 {
-    struct links_rig r;
-
-    links_setup(&r, true);
-    CU_ASSERT_EQUAL(links_start(r.links, 0, 1, 100, 1, NULL, 0), 0);
-    CU_ASSERT_EQUAL(links_start(r.links, 0, 2, 400, 2, NULL, 0), 0);
-    CU_ASSERT_EQUAL(links_start(r.links, 3, 0, 50, 3, NULL, 0), 0);
+    CU_ASSERT_EQUAL(links_start(r->links, 0, 1, 100, 1, NULL, 0), 0);
+    CU_ASSERT_EQUAL(links_start(r->links, 0, 2, 400, 2, NULL, 0), 0);
+    CU_ASSERT_EQUAL(links_start(r->links, 3, 0, 50, 3, NULL, 0), 0);
     /* 3 is alone in its direction: 50. 1 ends at 200; then 2 has 300 left and
      * the whole link, until 4 comes to its receiver at 300: 200 left. */
-    expect_end(&r, 3, 50);
-    expect_end(&r, 1, 200);
-    CU_ASSERT_EQUAL(links_start(r.links, 1, 2, 50, 4, NULL, 300), 0);
-    expect_end(&r, 4, 400);
-    expect_end(&r, 2, 550);
-    CU_ASSERT_PTR_NULL(heap_first(&r.heap));
-    links_teardown(&r);
+    expect_end(r, 3, 50);
+    expect_end(r, 1, 200);
+    CU_ASSERT_EQUAL(links_start(r->links, 1, 2, 50, 4, NULL, 300), 0);
+    expect_end(r, 4, 400);
+    expect_end(r, 2, 550);
+    CU_ASSERT_PTR_NULL(heap_first(&r->heap));
 }
 
 /* One behind others stands while they use either of its ends; then it runs at
  * its own rate at most. */
-static void test_links_behind(void)
+LINKS_TEST(test_links_behind)
 {
-    struct links_rig r;
-
-    links_setup(&r, true);
-    CU_ASSERT_EQUAL(links_start_behind(r.links, 0, 1, 100, 0.5e6, 1, NULL, 0),
+    CU_ASSERT_EQUAL(links_start_behind(r->links, 0, 1, 100, 0.5e6, 1, NULL, 0),
                     0);
-    CU_ASSERT_EQUAL(links_start(r.links, 0, 2, 60, 2, NULL, 100), 0);
-    expect_end(&r, 2, 160); /* it has all of its link */
-    CU_ASSERT_EQUAL(links_start(r.links, 3, 1, 40, 3, NULL, 170), 0);
-    expect_end(&r, 3, 210);
+    CU_ASSERT_EQUAL(links_start(r->links, 0, 2, 60, 2, NULL, 100), 0);
+    expect_end(r, 2, 160); /* it has all of its link */
+    CU_ASSERT_EQUAL(links_start(r->links, 3, 1, 40, 3, NULL, 170), 0);
+    expect_end(r, 3, 210);
     /* 50 bytes until 100, 5 until 170: 45 to go. Two of them share. */
-    CU_ASSERT_EQUAL(links_start_behind(r.links, 0, 3, 1000, 1e6, 4, NULL, 210),
+    CU_ASSERT_EQUAL(links_start_behind(r->links, 0, 3, 1000, 1e6, 4, NULL, 210),
                     0);
-    expect_end(&r, 1, 300);
-    expect_end(&r, 4, 1255); /* 45 bytes by then */
-    CU_ASSERT_PTR_NULL(heap_first(&r.heap));
-    links_teardown(&r);
+    expect_end(r, 1, 300);
+    expect_end(r, 4, 1255); /* 45 bytes by then */
+    CU_ASSERT_PTR_NULL(heap_first(&r->heap));
 }
 
 static void test_links_unshared(void)
@@ -407,35 +403,33 @@ static void test_links_unshared(void)
 
 /* Whatever comes and goes, nothing is sent faster than its links allow, and
  * all of it arrives: total bytes over total time of a busy link. */
-static void test_links_conserve(void)
+LINKS_TEST(test_links_conserve)
 {
-    struct links_rig r;
     struct random_state random;
     int64_t now_us = 0;
     double sent = 0;
     int n = 0;
 
-    links_setup(&r, true);
     random_init(&random, seed());
     for (int i = 0; i < 300; i++) {
         uint32_t to = 1 + random_below(&random, 3);
         double bytes = 1 + random_below(&random, 10000);
 
         sent += bytes;
-        CU_ASSERT_EQUAL(links_start(r.links, 0, to, bytes, 1, NULL, now_us), 0);
+        CU_ASSERT_EQUAL(links_start(r->links, 0, to, bytes, 1, NULL, now_us),
+                        0);
     }
-    while (heap_first(&r.heap)) {
-        struct heap_entry first = *heap_first(&r.heap);
+    while (heap_first(&r->heap)) {
+        struct heap_entry first = *heap_first(&r->heap);
 
         CU_ASSERT(first.at >= now_us);
         now_us = first.at;
-        (void)links_finish(r.links, first.id, now_us);
+        (void)links_finish(r->links, first.id, now_us);
         n++;
     }
     CU_ASSERT_EQUAL(n, 300);
     /* Node 0 was busy all the time. Ends are rounded to microseconds. */
     CU_ASSERT_DOUBLE_EQUAL((double)now_us, sent, 300);
-    links_teardown(&r);
 }
 
 static const struct suite_test tests[] = {

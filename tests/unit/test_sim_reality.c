@@ -165,13 +165,14 @@ static void test_noise(void)
                         noise_factor(7, 3, NOISE_DECODE, 0.3));
 }
 
+#define RIG_TEST(test) SUITE_TEST_OF(test, struct rig, r, rig_new(), free(r))
+
 /* The node takes the true time; predictions stay where they were, but for what
  * observations taught: the mean of FORECAST_LAST errors of 30 % is off by 4 %
  * as a rule. */
-static void test_prefill_error(void)
+RIG_TEST(test_prefill_error)
 {
     static double x[REQUESTS];
-    struct rig *r = rig_new();
     double mean, sigma;
 
     r->cluster.reality.prefill_error_sigma = 0.3;
@@ -196,13 +197,11 @@ static void test_prefill_error(void)
     r->config.seed = 2;
     run(r);
     CU_ASSERT_NOT_EQUAL(r->records[REQUESTS - 1].prefill_us, first_us);
-    free(r);
 }
 
-static void test_decode_error(void)
+RIG_TEST(test_decode_error)
 {
     static double x[REQUESTS];
-    struct rig *r = rig_new();
     double mean, sigma;
 
     r->cluster.cost.decode[2] = 0;
@@ -217,15 +216,13 @@ static void test_decode_error(void)
     moments(x, REQUESTS, &mean, &sigma);
     CU_ASSERT_DOUBLE_EQUAL(mean, 1.0, 0.02);
     CU_ASSERT_DOUBLE_EQUAL(sigma, 0.2, 0.012);
-    free(r);
 }
 
 /* Long prompts wait while shorter ones that come later pass them. No estimate
  * knows these. What is predicted is right in the mean all the same, and 9 of 10
  * first tokens come within the 90th percentile. */
-static void test_passed(void)
+RIG_TEST(test_passed)
 {
-    struct rig *r = rig_new();
     double predicted = 0, actual = 0;
     size_t told = 0, held = 0;
 
@@ -248,14 +245,11 @@ static void test_passed(void)
     CU_ASSERT_DOUBLE_EQUAL(predicted / actual, 1.0, 0.05);
     CU_ASSERT(told > REQUESTS - 100);
     CU_ASSERT_DOUBLE_EQUAL((double)held / (double)told, 0.9, 0.03);
-    free(r);
 }
 
 /* A turn that follows the turn before it is expected behind that one. */
-static void test_follows(void)
+RIG_TEST(test_follows)
 {
-    struct rig *r = rig_new();
-
     r->has_turns = true;
     r->config.policy = "plan";
     r->input_tokens = 20 * BLOCK; /* 102.4 ms */
@@ -267,14 +261,11 @@ static void test_follows(void)
     CU_ASSERT_EQUAL(r->records[2].first_token_us - r->records[2].arrival_us,
                     2 * 102400 - 2000 + 5120);
     CU_ASSERT_EQUAL(r->records[2].predicted_ttft_us, 2 * 102400 - 2000 + 5120);
-    free(r);
 }
 
 /* A slow node is found out: the cost model is right for no node here. */
-static void test_speed(void)
+RIG_TEST(test_speed)
 {
-    struct rig *r = rig_new();
-
     r->cluster.reality.n_speeds = 1;
     r->cluster.reality.speeds_unknown = true;
     r->cluster.reality.node_speed[0] = 0.5;
@@ -296,14 +287,12 @@ static void test_speed(void)
     for (size_t i = 0; i < r->n_records; i++)
         slow += r->records[i].prefill_node == 0;
     CU_ASSERT(slow > 60 && slow < 140);
-    free(r);
 }
 
 /* Known speeds are predicted from the first request on, prefills and decodes;
  * nodes of one kind share a cost model. */
-static void test_known_speeds(void)
+RIG_TEST(test_known_speeds)
 {
-    struct rig *r = rig_new();
     size_t n_fast = 0;
 
     r->cluster.prefill_nodes = 3;
@@ -337,14 +326,12 @@ static void test_known_speeds(void)
     CU_ASSERT_EQUAL(r->records[0].prefill_node, 0);
     CU_ASSERT_EQUAL(r->records[0].predicted_ttft_us, 10000);
     CU_ASSERT_EQUAL(r->records[0].prefill_us, 20000);
-    free(r);
 }
 
 /* Of two decode nodes the fast one gets no more than the other, although its
  * steps are the shorter ones with twice as many requests. */
-static void test_known_decode_speeds(void)
+RIG_TEST(test_known_decode_speeds)
 {
-    struct rig *r = rig_new();
     size_t n_fast = 0;
 
     r->cluster.decode_nodes = 2;
@@ -362,13 +349,11 @@ static void test_known_decode_speeds(void)
     CU_ASSERT_EQUAL(r->records[0].decode_node, 1);
     CU_ASSERT(r->records[0].predicted_tbt_us < 700);
     CU_ASSERT(n_fast >= 13 && n_fast <= 17);
-    free(r);
 }
 
 /* The second node has costs and memory of its own. */
-static void test_groups(void)
+RIG_TEST(test_groups)
 {
-    struct rig *r = rig_new();
     struct cluster_group *g = &r->cluster.groups[0];
 
     r->cluster.prefill_nodes = 2;
@@ -402,14 +387,11 @@ static void test_groups(void)
     CU_ASSERT_EQUAL(sim_run(&r->config, &io, &summary, err), 0);
     CU_ASSERT_EQUAL(r->records[0].outcome, SIM_FAILED);
     CU_ASSERT_STRING_EQUAL(r->records[0].reason, "too_long");
-    free(r);
 }
 
 /* Room is kept for what a client asks for, work is done for what it gets. */
-static void test_max_tokens(void)
+RIG_TEST(test_max_tokens)
 {
-    struct rig *r = rig_new();
-
     CU_ASSERT_EQUAL(cluster_max_tokens(&r->cluster, 11), 11);
     r->cluster.decode_kv_tokens = 2100;
     r->interval_us = 0;
@@ -440,14 +422,12 @@ static void test_max_tokens(void)
     r->cluster.reality.max_tokens_times = 3;
     CU_ASSERT_EQUAL(cluster_max_tokens(&r->cluster, 11), 33);
     CU_ASSERT_EQUAL(cluster_max_tokens(&r->cluster, UINT32_MAX), UINT32_MAX);
-    free(r);
 }
 
 /* Answers are learnt to be short, and then long ones come: the node is never
  * given more KV than it has, and a decode waits for its KV instead. */
-static void test_outgrown(void)
+RIG_TEST(test_outgrown)
 {
-    struct rig *r = rig_new();
     int64_t held;
 
     r->cluster.prefill_nodes = 2;
@@ -475,14 +455,11 @@ static void test_outgrown(void)
         if (held > r->cluster.decode_kv_tokens)
             CU_FAIL("too much KV");
     }
-    free(r);
 }
 
 /* 1000 tokens of KV take a millisecond behind the prefill. */
-static void test_first_token(void)
+RIG_TEST(test_first_token)
 {
-    struct rig *r = rig_new();
-
     r->n_requests = 2;
     r->cluster.reality.first_token_at_decode = true;
     run(r);
@@ -492,7 +469,6 @@ static void test_first_token(void)
     r->output_tokens = 1;
     run(r);
     CU_ASSERT_EQUAL(r->records[0].first_token_us, 10000);
-    free(r);
 }
 
 /* The same link is 100 times slower, and a request has both limits. */

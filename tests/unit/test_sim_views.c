@@ -130,12 +130,13 @@ static void run(struct rig *r)
     CU_ASSERT_EQUAL(r->n_records, r->n_requests);
 }
 
+#define RIG_TEST(test) \
+    SUITE_TEST_OF(test, struct rig, r, rig_new(), rig_free(r))
+
 /* Two conductors, two nodes. What one decided the other one knows 5 ms later,
  * as it knows what nodes have done. */
-static void test_by_hand(void)
+RIG_TEST(test_by_hand)
 {
-    struct rig *r = rig_new();
-
     r->cluster.decode_nodes = 0;
     r->config.policy = "least_loaded";
     r->config.conductors = 2;
@@ -158,14 +159,11 @@ static void test_by_hand(void)
     CU_ASSERT_EQUAL(r->records[1].prefill_node, 0);
     CU_ASSERT_EQUAL(r->records[3].prefill_node, 1);
     CU_ASSERT_EQUAL(r->records[3].predicted_ttft_us, 10000);
-    rig_free(r);
 }
 
 /* Blocks are known to all at once: workers tell everybody. */
-static void test_blocks_are_known(void)
+RIG_TEST(test_blocks_are_known)
 {
-    struct rig *r = rig_new();
-
     r->cluster.decode_nodes = 0;
     r->config.conductors = 2;
     r->config.nothing_shared = true;
@@ -174,15 +172,12 @@ static void test_blocks_are_known(void)
     run(r);
     CU_ASSERT_EQUAL(r->records[1].prefill_node, r->records[0].prefill_node);
     CU_ASSERT_EQUAL(r->records[1].local_tokens, 8 * BLOCK);
-    rig_free(r);
 }
 
 /* A request that waits at one conductor for room that a decode of another one
  * takes gets it when that is heard of. */
-static void test_room_is_heard_of(void)
+RIG_TEST(test_room_is_heard_of)
 {
-    struct rig *r = rig_new();
-
     r->cluster.prefill_nodes = 1;
     r->cluster.decode_max_batch = 1;
     r->config.policy = "local_cache";
@@ -194,14 +189,12 @@ static void test_room_is_heard_of(void)
     CU_ASSERT_EQUAL(r->records[0].end_us, 14601);
     CU_ASSERT_EQUAL(r->records[1].first_token_us, 14601 + 700 + 1000);
     CU_ASSERT_EQUAL(r->summary.max_waiting_for_room, 1);
-    rig_free(r);
 }
 
 /* Of a decode of another conductor each knows how many tokens it has by now. */
-static void test_steps_are_known(void)
+RIG_TEST(test_steps_are_known)
 {
     const struct policy_setting links = {"links", 0};
-    struct rig *r = rig_new();
 
     r->cluster.prefill_nodes = 1;
     r->cluster.cost.decode[2] = 10;
@@ -220,7 +213,6 @@ static void test_steps_are_known(void)
                     1000 + 2 * 100 + 10 * (1002 + 100));
     CU_ASSERT_EQUAL(r->records[0].end_us,
                     33230 + 1000 + 2 * 100 + 10 * (1003 + 101));
-    rig_free(r);
 }
 
 static void separate(struct rig *r, struct random_state *random)
@@ -385,10 +377,9 @@ static void refused(struct rig *r, const char *part)
     CU_ASSERT_PTR_NOT_NULL(strstr(err, part));
 }
 
-static void test_refused(void)
+RIG_TEST(test_refused)
 {
     struct policy_setting copies = {"replicate", 1};
-    struct rig *r = rig_new();
 
     ask(r, 0, 1000, 1, 1);
     r->config.conductors = SIM_CONDUCTORS_MAX + 1;
@@ -407,7 +398,6 @@ static void test_refused(void)
     refused(r, "replicate");
     r->config.conductors = 1;
     run(r);
-    rig_free(r);
 }
 
 /* All that was told and has not arrived, in no order. */

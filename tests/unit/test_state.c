@@ -144,47 +144,37 @@ static void end(struct rig *r)
     close(r->listener);
 }
 
-/* When it is decided, and its work is booked. */
-static void test_scheduled(void)
-{
-    struct rig r;
+#define RIG_TEST(test) SUITE_TEST(test, struct rig, r, begin(r), end(r))
 
-    begin(&r);
-    r.request->state = REQUEST_TRANSFERRING;
-    turns(&r);
-    check_failed(&r);
-    CU_ASSERT_EQUAL(r.scheduled, 0);
-    end(&r);
+/* When it is decided, and its work is booked. */
+RIG_TEST(test_scheduled)
+{
+    r->request->state = REQUEST_TRANSFERRING;
+    turns(r);
+    check_failed(r);
+    CU_ASSERT_EQUAL(r->scheduled, 0);
 }
 
 /* When its first token comes. */
-static void test_first_token(void)
+RIG_TEST(test_first_token)
 {
-    struct rig r;
-
-    begin(&r);
-    for (int i = 0; i < TURNS_MAX && !r.scheduled && !r.failed; i++)
-        event_base_loop(r.base, EVLOOP_NONBLOCK);
-    CU_ASSERT_EQUAL_FATAL(r.scheduled, 1);
-    CU_ASSERT_EQUAL(pool_get(r.service->pool, engine(&r)->id)->n_running, 1);
-    r.request->state = REQUEST_WAITING;
-    forward_first_token(r.request, 1);
-    CU_ASSERT_EQUAL(r.failed, 0); /* not within somebody's call */
-    turns(&r);
-    check_failed(&r);
-    end(&r);
+    for (int i = 0; i < TURNS_MAX && !r->scheduled && !r->failed; i++)
+        event_base_loop(r->base, EVLOOP_NONBLOCK);
+    CU_ASSERT_EQUAL_FATAL(r->scheduled, 1);
+    CU_ASSERT_EQUAL(pool_get(r->service->pool, engine(r)->id)->n_running, 1);
+    r->request->state = REQUEST_WAITING;
+    forward_first_token(r->request, 1);
+    CU_ASSERT_EQUAL(r->failed, 0); /* not within somebody's call */
+    turns(r);
+    check_failed(r);
 }
 
 /* While it is in the inbox. */
-static void test_received(void)
+RIG_TEST(test_received)
 {
-    struct rig r;
-
-    begin(&r);
-    CU_ASSERT_FALSE(request_set_state(r.request, REQUEST_DECODING));
-    turns(&r);
-    check_failed(&r);
-    end(&r);
+    CU_ASSERT_FALSE(request_set_state(r->request, REQUEST_DECODING));
+    turns(r);
+    check_failed(r);
 }
 
 /* The drain's limit comes while a request is in the inbox, or, with the
@@ -221,38 +211,33 @@ static void test_cut_off(void)
 }
 
 /* What the daemon does in all other tests. */
-static void test_aborts(void)
+RIG_TEST(test_aborts)
 {
-    struct rig r;
     int status = 0;
     pid_t pid;
 
-    begin(&r);
     fflush(NULL);
     pid = fork();
     if (pid == 0) {
         signal(SIGABRT, SIG_DFL);
         setrlimit(RLIMIT_CORE, &(struct rlimit){0});
         setenv(BUG_ABORTS, "1", 1);
-        (void)request_set_state(r.request, REQUEST_DECODING);
+        (void)request_set_state(r->request, REQUEST_DECODING);
         _exit(0);
     }
     CU_ASSERT_EQUAL(waitpid(pid, &status, 0), pid);
     CU_ASSERT(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
-    service_cancel(r.request);
-    end(&r);
+    service_cancel(r->request);
 }
 
 /* The service counts the engines that tokenize and those whose events came. */
-static void test_tokenizes(void)
+RIG_TEST(test_tokenizes)
 {
-    struct rig r;
     struct service *s;
     char err[CONFIG_ERROR_MAX] = "";
 
-    begin(&r);
-    service_cancel(r.request);
-    s = r.service;
+    service_cancel(r->request);
+    s = r->service;
     CU_ASSERT_EQUAL(s->engines.n_asked, 2);
     CU_ASSERT_FALSE(service_tokenizes(s));
     s->engines.n_heard++; /* as events.c does */
@@ -265,18 +250,17 @@ static void test_tokenizes(void)
     forward_tick(s);
     CU_ASSERT_EQUAL(s->engines.n_heard, 1);
     CU_ASSERT_EQUAL(s->engines.n_asked, 2);
-    r.config.engines.n = 1;
-    CU_ASSERT_EQUAL(models_reload(r.models, &r.config, err), 0);
+    r->config.engines.n = 1;
+    CU_ASSERT_EQUAL(models_reload(r->models, &r->config, err), 0);
     for (int i = 0; i < 2000 && s->engines.n == 2; i++) {
         usleep(1000); /* it goes with a timer */
-        event_base_loop(r.base, EVLOOP_NONBLOCK);
+        event_base_loop(r->base, EVLOOP_NONBLOCK);
     }
     CU_ASSERT_EQUAL(s->engines.n, 1);
     CU_ASSERT_EQUAL(s->engines.n_heard, 0);
     CU_ASSERT_EQUAL(s->engines.n_asked, 1);
     CU_ASSERT_FALSE(service_tokenizes(s));
-    r.config.engines.n = 2;
-    end(&r);
+    r->config.engines.n = 2;
 }
 
 static const struct suite_test tests[] = {

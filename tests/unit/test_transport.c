@@ -264,28 +264,26 @@ static int ask(struct rig *r, uint64_t op, uint64_t id, uint64_t offset,
     return ask_into(r, r->ours, op, id, offset, bytes);
 }
 
-static void test_reads(void)
-{
-    struct rig r;
+#define RIG_TEST(test) SUITE_TEST(test, struct rig, r, rig_init(r), rig_fini(r))
 
-    rig_init(&r);
-    open_path(&r);
-    grant(&r, 77);
+RIG_TEST(test_reads)
+{
+    open_path(r);
+    grant(r, 77);
     const struct transport_range range = {0, 0, 1};
-    CU_ASSERT_EQUAL(r.offer->ops->grant(r.offer, 77, &range, 1), -EEXIST);
-    CU_ASSERT_EQUAL(ask(&r, 1, 77, 1000, (2u << 20) - 1000), 0);
-    UNTIL(&r, r.rc[1] <= 0);
-    CU_ASSERT_EQUAL(r.rc[1], 0);
-    CU_ASSERT(memcmp(r.ours, r.theirs + 1000, (2u << 20) - 1000) == 0);
-    CU_ASSERT_EQUAL(r.ours[(2u << 20) - 1000], 0x5a);
-    CU_ASSERT_EQUAL(r.path->ops->moved_bytes(r.path), (2u << 20) - 1000);
-    r.offer->ops->revoke(r.offer, 77);
-    UNTIL(&r, r.n_revoked == 1);
-    CU_ASSERT_EQUAL(ask(&r, 3, 77, 0, 100), 0);
-    UNTIL(&r, r.rc[3] <= 0);
-    CU_ASSERT_EQUAL(r.rc[3], -EACCES);
-    CU_ASSERT_FALSE(r.broken || r.closed);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(r->offer->ops->grant(r->offer, 77, &range, 1), -EEXIST);
+    CU_ASSERT_EQUAL(ask(r, 1, 77, 1000, (2u << 20) - 1000), 0);
+    UNTIL(r, r->rc[1] <= 0);
+    CU_ASSERT_EQUAL(r->rc[1], 0);
+    CU_ASSERT(memcmp(r->ours, r->theirs + 1000, (2u << 20) - 1000) == 0);
+    CU_ASSERT_EQUAL(r->ours[(2u << 20) - 1000], 0x5a);
+    CU_ASSERT_EQUAL(r->path->ops->moved_bytes(r->path), (2u << 20) - 1000);
+    r->offer->ops->revoke(r->offer, 77);
+    UNTIL(r, r->n_revoked == 1);
+    CU_ASSERT_EQUAL(ask(r, 3, 77, 0, 100), 0);
+    UNTIL(r, r->rc[3] <= 0);
+    CU_ASSERT_EQUAL(r->rc[3], -EACCES);
+    CU_ASSERT_FALSE(r->broken || r->closed);
 }
 
 /* A short op does not wait for the end of long ones that were there before. */
@@ -357,48 +355,41 @@ static void ask_in_vain(struct rig *r, uint64_t op)
 }
 
 /* Without the token of an offer that stands, nothing is answered. */
-static void test_strangers(void)
+RIG_TEST(test_strangers)
 {
-    struct rig r;
-
-    rig_init(&r);
-    grant(&r, 77);
-    r.descriptor[3] ^= 1;
-    open_path(&r);
-    ask_in_vain(&r, 1);
-    CU_ASSERT_FALSE(r.broken);
-    r.path->ops->close(r.path);
-    r.descriptor[3] ^= 1;
-    r.offer->ops->withdraw(r.offer);
-    UNTIL(&r, r.withdrawn && r.n_revoked == 1);
-    r.closed = false;
-    open_path(&r);
-    ask_in_vain(&r, 2);
-    rig_fini(&r);
+    grant(r, 77);
+    r->descriptor[3] ^= 1;
+    open_path(r);
+    ask_in_vain(r, 1);
+    CU_ASSERT_FALSE(r->broken);
+    r->path->ops->close(r->path);
+    r->descriptor[3] ^= 1;
+    r->offer->ops->withdraw(r->offer);
+    UNTIL(r, r->withdrawn && r->n_revoked == 1);
+    r->closed = false;
+    open_path(r);
+    ask_in_vain(r, 2);
 }
 
-static void test_sums(void)
+RIG_TEST(test_sums)
 {
-    struct rig r;
     uint64_t sums[8];
 
-    rig_init(&r);
-    open_path(&r);
-    grant(&r, 77);
+    open_path(r);
+    grant(r, 77);
     for (uint32_t i = 0; i < 8; i++)
-        sums[i] = sum_of(r.theirs + i * 250000ull, 250000);
+        sums[i] = sum_of(r->theirs + i * 250000ull, 250000);
     struct transport_slice slice = {
-        .local = r.ours, .bytes = 2000000, .sums = sums, .sum_bytes = 250000};
-    r.n_asked = 2;
-    CU_ASSERT_EQUAL(r.path->ops->read(r.path, 1, 77, &slice, 1), 0);
-    UNTIL(&r, r.rc[1] <= 0);
-    CU_ASSERT_EQUAL(r.rc[1], 0);
+        .local = r->ours, .bytes = 2000000, .sums = sums, .sum_bytes = 250000};
+    r->n_asked = 2;
+    CU_ASSERT_EQUAL(r->path->ops->read(r->path, 1, 77, &slice, 1), 0);
+    UNTIL(r, r->rc[1] <= 0);
+    CU_ASSERT_EQUAL(r->rc[1], 0);
     sums[7] ^= 1;
-    CU_ASSERT_EQUAL(r.path->ops->read(r.path, 2, 77, &slice, 1), 0);
-    UNTIL(&r, r.rc[2] <= 0);
-    CU_ASSERT_EQUAL(r.rc[2], -EILSEQ);
-    CU_ASSERT_FALSE(r.closed);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(r->path->ops->read(r->path, 2, 77, &slice, 1), 0);
+    UNTIL(r, r->rc[2] <= 0);
+    CU_ASSERT_EQUAL(r->rc[2], -EILSEQ);
+    CU_ASSERT_FALSE(r->closed);
 }
 
 /* What was cancelled or revoked is poisoned at once; nothing changes in it. */
@@ -439,28 +430,25 @@ static void test_given_away(void)
 }
 
 /* One that asks and does not read keeps no memory for ever. */
-static void test_who_does_not_read(void)
+RIG_TEST(test_who_does_not_read)
 {
     const struct tcp_request request = {
         .kind = TCP_READ, .grant_id = 77, .bytes = 2u << 20};
     uint8_t head[TCP_REQUEST_BYTES];
-    struct rig r;
     int fds[2];
 
-    rig_init(&r);
-    grant(&r, 77);
+    grant(r, 77);
     CU_ASSERT_EQUAL_FATAL(
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
-    tcp_transport_take(r.holder, fds[0]);
+    tcp_transport_take(r->holder, fds[0]);
     tcp_request_encode(&request, head);
-    CU_ASSERT_EQUAL(send(fds[1], r.descriptor, TCP_TOKEN_BYTES, 0),
+    CU_ASSERT_EQUAL(send(fds[1], r->descriptor, TCP_TOKEN_BYTES, 0),
                     TCP_TOKEN_BYTES);
     CU_ASSERT_EQUAL(send(fds[1], head, sizeof(head), 0), sizeof(head));
-    UNTIL(&r, recv(fds[1], head, 1, 0) == 1);
-    r.offer->ops->revoke(r.offer, 77);
-    UNTIL(&r, r.n_revoked == 1);
+    UNTIL(r, recv(fds[1], head, 1, 0) == 1);
+    r->offer->ops->revoke(r->offer, 77);
+    UNTIL(r, r->n_revoked == 1);
     close(fds[1]);
-    rig_fini(&r);
 }
 
 /* However a path ends, its ops are over before it is. */

@@ -177,13 +177,16 @@ static bool exchange(struct event_base *base, struct upstream *u,
     return exchange_of(base, u, s, fate, "", false);
 }
 
+#define EVENT_LOOP_TEST(test)                                       \
+    SUITE_TEST_OF(test, struct event_base, base, event_loop_new(1), \
+                  event_base_free(base))
+
 /* A kept connection that the server closes when it is used: the request is sent
  * once more, or fails where there is no memory for another connection. That is
  * the last point that is tried: behind it libevent itself does not look. */
-static void test_again_without_memory(void)
+EVENT_LOOP_TEST(test_again_without_memory)
 {
     const struct upstream_options options = {4, 65536, 2000000, 20000000};
-    struct event_base *base = event_loop_new(1);
     struct engine_url url;
     struct server s;
     struct fate fate = {0};
@@ -210,16 +213,14 @@ static void test_again_without_memory(void)
     CU_ASSERT_STRING_EQUAL(fate.why, "out of memory");
     close(s.listener);
     close(s.fd);
-    event_base_free(base);
 }
 
 /* What an engine says on a kept connection before it is asked again is nobody's
  * answer. */
-static void test_answer_that_nobody_asked_for(void)
+EVENT_LOOP_TEST(test_answer_that_nobody_asked_for)
 {
     static const char more[] = "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n";
     const struct upstream_options options = {4, 65536, 2000000, 20000000};
-    struct event_base *base = event_loop_new(1);
     struct engine_url url;
     struct server s;
     struct fate fate;
@@ -242,7 +243,6 @@ static void test_answer_that_nobody_asked_for(void)
     close(s.listener);
     close(s.fd);
     event_base_loop(base, EVLOOP_NONBLOCK);
-    event_base_free(base);
 }
 
 #define HEAD(n) "HTTP/1.1 200 OK\r\nContent-Length: " #n "\r\n\r\n"
@@ -374,10 +374,9 @@ static const struct {
      false},
 };
 
-static void test_whose_answer(void)
+EVENT_LOOP_TEST(test_whose_answer)
 {
     const struct upstream_options options = {4, 65536, 2000000, 20000000};
-    struct event_base *base = event_loop_new(1);
     struct engine_url url;
     char text[64];
     uint16_t port;
@@ -416,7 +415,6 @@ static void test_whose_answer(void)
         close(s.fd);
         event_base_loop(base, EVLOOP_NONBLOCK);
     }
-    event_base_free(base);
 }
 
 /* Bodies as they come, of a request "r.1". */
@@ -470,7 +468,7 @@ static void test_whose(void)
 /* An engine with Nagle's algorithm sends the next piece of a stream when the
  * one before is acknowledged: each read asks for that, on a fresh connection
  * and on a kept one, but the one with the end. */
-static void test_acknowledges(void)
+EVENT_LOOP_TEST(test_acknowledges)
 {
     static const char *const pieces[] = {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n" A "\r\n",
@@ -479,7 +477,6 @@ static void test_acknowledges(void)
     const struct upstream_options options = {4, 65536, 2000000, 20000000};
     const struct upstream_request request = {
         .method = "GET", .path = "/", .headers = A, .holds_head = true};
-    struct event_base *base = event_loop_new(1);
     struct engine_url url;
     struct server s;
     char text[64];
@@ -517,14 +514,12 @@ static void test_acknowledges(void)
     close(s.listener);
     close(s.fd);
     event_base_loop(base, EVLOOP_NONBLOCK);
-    event_base_free(base);
 }
 
 /* A host that no certificate can name: no connection, and nothing is freed
  * twice or left behind. */
-static void test_tls_host(void)
+EVENT_LOOP_TEST(test_tls_host)
 {
-    struct event_base *base = event_loop_new(1);
     char err[200], host[400];
     struct tls *tls = tls_new("", true, err, sizeof(err));
 
@@ -538,7 +533,6 @@ static void test_tls_host(void)
     bufferevent_free(bev);
     tls_free(tls);
     event_base_loop(base, EVLOOP_NONBLOCK);
-    event_base_free(base);
 }
 
 static const struct suite_test tests[] = {

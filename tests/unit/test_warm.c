@@ -161,57 +161,58 @@ static void test_which_are_wanted(void)
     rig_fini(&r);
 }
 
+#define RIG_TEST(test) \
+    SUITE_TEST(test, struct rig, r, rig_init(r, 1), rig_fini(r))
+
 /* Piece by piece, and only where nothing else is to be done. */
-static void test_pieces(void)
+RIG_TEST(test_pieces)
 {
     struct warm_piece piece, other;
     struct warm_job *job;
-    struct rig r;
 
-    rig_init(&r, 1);
-    store(&r, 1, 0, 0, 2);
-    job = refuse(&r, 0, 5, NOW_US);
+    store(r, 1, 0, 0, 2);
+    job = refuse(r, 0, 5, NOW_US);
     CU_ASSERT_PTR_NOT_NULL_FATAL(job);
-    CU_ASSERT_EQUAL(job->instance, r.nodes[1]); /* the cheapest */
-    CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US, &piece), job);
-    CU_ASSERT_EQUAL(piece.instance, r.nodes[1]);
+    CU_ASSERT_EQUAL(job->instance, r->nodes[1]); /* the cheapest */
+    CU_ASSERT_PTR_EQUAL(begin(r, NOW_US, &piece), job);
+    CU_ASSERT_EQUAL(piece.instance, r->nodes[1]);
     CU_ASSERT_EQUAL(piece.cached_tokens, 2 * BLOCK);
     CU_ASSERT_EQUAL(piece.tokens, 4 * BLOCK);
     CU_ASSERT_EQUAL(piece.predicted_us, 2 * BLOCK);
     /* Estimates count the piece, and no more. */
-    CU_ASSERT_EQUAL(pool_queue_place(r.pool, pool_get(r.pool, r.nodes[1]),
+    CU_ASSERT_EQUAL(pool_queue_place(r->pool, pool_get(r->pool, r->nodes[1]),
                                      NOW_US, 100, 0, NOW_US)
                         .wait_us,
                     2 * BLOCK);
-    CU_ASSERT_PTR_NULL(begin(&r, NOW_US, &other));
-    end(&r, job, 0, &piece, r.id);
+    CU_ASSERT_PTR_NULL(begin(r, NOW_US, &other));
+    end(r, job, 0, &piece, r->id);
     /* A request is accepted: it goes first. */
     CU_ASSERT_EQUAL(
-        pool_prefill_accept(r.pool, r.nodes[1],
+        pool_prefill_accept(r->pool, r->nodes[1],
                             &(struct pool_prefill_request){.request_id = 1000,
                                                            .predicted_us = 9}),
         0);
-    CU_ASSERT_PTR_NULL(begin(&r, NOW_US, &piece));
-    CU_ASSERT_EQUAL(pool_prefill_done(r.pool, r.nodes[1], 1000, -1, NOW_US), 0);
-    r.dispatch.n_waiting = 1; /* so does one that waits for room */
-    CU_ASSERT_PTR_NULL(begin(&r, NOW_US, &piece));
-    r.dispatch.n_waiting = 0;
-    CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US, &piece), job);
+    CU_ASSERT_PTR_NULL(begin(r, NOW_US, &piece));
+    CU_ASSERT_EQUAL(pool_prefill_done(r->pool, r->nodes[1], 1000, -1, NOW_US),
+                    0);
+    r->dispatch.n_waiting = 1; /* so does one that waits for room */
+    CU_ASSERT_PTR_NULL(begin(r, NOW_US, &piece));
+    r->dispatch.n_waiting = 0;
+    CU_ASSERT_PTR_EQUAL(begin(r, NOW_US, &piece), job);
     CU_ASSERT_EQUAL(piece.cached_tokens, 4 * BLOCK);
     CU_ASSERT_EQUAL(piece.tokens, 5 * BLOCK); /* its full blocks */
-    end(&r, job, 0, &piece, r.id);
-    CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US, &piece), job);
+    end(r, job, 0, &piece, r->id);
+    CU_ASSERT_PTR_EQUAL(begin(r, NOW_US, &piece), job);
     CU_ASSERT_EQUAL(piece.tokens, 0);
-    CU_ASSERT_EQUAL(r.warm.counts.done, 1);
-    CU_ASSERT_EQUAL(r.warm.counts.pieces, 2);
-    CU_ASSERT_EQUAL(r.warm.counts.tokens, 3 * BLOCK);
-    CU_ASSERT_EQUAL(r.warm.n_jobs, 0);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(r->warm.counts.done, 1);
+    CU_ASSERT_EQUAL(r->warm.counts.pieces, 2);
+    CU_ASSERT_EQUAL(r->warm.counts.tokens, 3 * BLOCK);
+    CU_ASSERT_EQUAL(r->warm.n_jobs, 0);
 }
 
 /* After a request without a limit nothing begins for a minute, also of a job
  * that has begun. */
-static void test_limitless(void)
+RIG_TEST(test_limitless)
 {
     struct dispatch_request request = {.ask = {.n_tokens = 10,
                                                .max_output_tokens = 1,
@@ -221,92 +222,83 @@ static void test_limitless(void)
     struct dispatch_order order;
     struct warm_piece piece;
     struct warm_job *job;
-    struct rig r;
 
-    rig_init(&r, 1);
-    job = refuse(&r, 0, 5, NOW_US);
-    CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US, &piece), job);
-    end(&r, job, 0, &piece, r.id);
+    job = refuse(r, 0, 5, NOW_US);
+    CU_ASSERT_PTR_EQUAL(begin(r, NOW_US, &piece), job);
+    end(r, job, 0, &piece, r->id);
     request.ask.request_id = 1000;
-    dispatch_place(&r.dispatch, &request, NOW_US, &order);
+    dispatch_place(&r->dispatch, &request, NOW_US, &order);
     CU_ASSERT_EQUAL(order.action, DISPATCH_SEND);
     CU_ASSERT_EQUAL(
-        pool_prefill_cancel(r.pool, order.decision.prefill, 1000, NOW_US), 0);
-    CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US, &piece), job);
-    end(&r, job, 0, &piece, r.id);
+        pool_prefill_cancel(r->pool, order.decision.prefill, 1000, NOW_US), 0);
+    CU_ASSERT_PTR_EQUAL(begin(r, NOW_US, &piece), job);
+    end(r, job, 0, &piece, r->id);
     request.slo_ttft_us = 0;
     request.ask.request_id = 1001;
-    dispatch_place(&r.dispatch, &request, NOW_US, &order);
+    dispatch_place(&r->dispatch, &request, NOW_US, &order);
     CU_ASSERT_EQUAL(order.action, DISPATCH_SEND);
     CU_ASSERT_EQUAL(
-        pool_prefill_cancel(r.pool, order.decision.prefill, 1001, NOW_US), 0);
-    CU_ASSERT_PTR_NULL(begin(&r, NOW_US, &piece));
-    CU_ASSERT_PTR_NULL(begin(&r, NOW_US + WARM_BEGIN_US - 1, &piece));
-    CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US + WARM_BEGIN_US, &piece), job);
-    end(&r, job, 0, &piece, r.id);
-    rig_fini(&r);
+        pool_prefill_cancel(r->pool, order.decision.prefill, 1001, NOW_US), 0);
+    CU_ASSERT_PTR_NULL(begin(r, NOW_US, &piece));
+    CU_ASSERT_PTR_NULL(begin(r, NOW_US + WARM_BEGIN_US - 1, &piece));
+    CU_ASSERT_PTR_EQUAL(begin(r, NOW_US + WARM_BEGIN_US, &piece), job);
+    end(r, job, 0, &piece, r->id);
 }
 
 /* What did not begin in time, what failed, what gets no further, and what
  * another instance has by now. */
-static void test_drops(void)
+RIG_TEST(test_drops)
 {
     struct warm_piece piece;
     struct warm_job *jobs[4];
-    struct rig r;
 
-    rig_init(&r, 1);
     for (int i = 0; i < 4; i++)
-        jobs[i] = refuse(&r, i, 8, NOW_US);
-    CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US, &piece), jobs[0]);
-    warm_end(&r.warm, jobs[0], true);
-    CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, piece.instance, r.id, NOW_US),
+        jobs[i] = refuse(r, i, 8, NOW_US);
+    CU_ASSERT_PTR_EQUAL(begin(r, NOW_US, &piece), jobs[0]);
+    warm_end(&r->warm, jobs[0], true);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(r->pool, piece.instance, r->id, NOW_US),
                     0);
-    CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US, &piece), jobs[0]);
+    CU_ASSERT_PTR_EQUAL(begin(r, NOW_US, &piece), jobs[0]);
     CU_ASSERT_EQUAL(piece.tokens, 0);
-    CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US, &piece), jobs[1]);
-    CU_ASSERT_EQUAL(pool_prefill_done(r.pool, piece.instance, r.id, -1, NOW_US),
-                    0);
-    warm_end(&r.warm, jobs[1], false); /* and none of its blocks was kept */
-    CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US, &piece), jobs[1]);
+    CU_ASSERT_PTR_EQUAL(begin(r, NOW_US, &piece), jobs[1]);
+    CU_ASSERT_EQUAL(
+        pool_prefill_done(r->pool, piece.instance, r->id, -1, NOW_US), 0);
+    warm_end(&r->warm, jobs[1], false); /* and none of its blocks was kept */
+    CU_ASSERT_PTR_EQUAL(begin(r, NOW_US, &piece), jobs[1]);
     CU_ASSERT_EQUAL(piece.tokens, 0);
-    CU_ASSERT_EQUAL(r.warm.counts.dropped, 2);
-    store(&r, 2, 2, 0, 8);
-    CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US, &piece), jobs[2]);
+    CU_ASSERT_EQUAL(r->warm.counts.dropped, 2);
+    store(r, 2, 2, 0, 8);
+    CU_ASSERT_PTR_EQUAL(begin(r, NOW_US, &piece), jobs[2]);
     CU_ASSERT_EQUAL(piece.tokens, 0);
-    CU_ASSERT_EQUAL(r.warm.counts.done, 1);
-    r.dispatch.n_waiting = 1;
-    CU_ASSERT_PTR_NULL(begin(&r, NOW_US + WARM_BEGIN_US, &piece));
-    CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US + WARM_BEGIN_US + 1, &piece), jobs[3]);
+    CU_ASSERT_EQUAL(r->warm.counts.done, 1);
+    r->dispatch.n_waiting = 1;
+    CU_ASSERT_PTR_NULL(begin(r, NOW_US + WARM_BEGIN_US, &piece));
+    CU_ASSERT_PTR_EQUAL(begin(r, NOW_US + WARM_BEGIN_US + 1, &piece), jobs[3]);
     CU_ASSERT_EQUAL(piece.tokens, 0);
-    CU_ASSERT_EQUAL(r.warm.counts.late, 1);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(r->warm.counts.late, 1);
 }
 
 /* A prompt that is refused again, and one that goes on behind it. */
-static void test_joins(void)
+RIG_TEST(test_joins)
 {
     struct warm_piece piece;
     struct warm_job *first, *longer;
-    struct rig r;
 
-    rig_init(&r, 1);
-    first = refuse(&r, 0, 6, NOW_US);
-    CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US, &piece), first);
-    CU_ASSERT_PTR_NULL(refuse(&r, 0, 6, NOW_US));
-    CU_ASSERT_PTR_NULL(refuse(&r, 0, 3, NOW_US));
-    longer = refuse(&r, 0, 7, NOW_US + WARM_BEGIN_US);
+    first = refuse(r, 0, 6, NOW_US);
+    CU_ASSERT_PTR_EQUAL(begin(r, NOW_US, &piece), first);
+    CU_ASSERT_PTR_NULL(refuse(r, 0, 6, NOW_US));
+    CU_ASSERT_PTR_NULL(refuse(r, 0, 3, NOW_US));
+    longer = refuse(r, 0, 7, NOW_US + WARM_BEGIN_US);
     CU_ASSERT_PTR_NOT_NULL_FATAL(longer);
     CU_ASSERT_EQUAL(longer->instance, piece.instance);
     CU_ASSERT(longer->begun);
-    CU_ASSERT_EQUAL(r.warm.counts.joined, 3);
-    end(&r, first, 0, &piece, r.id);
-    CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US, &piece), longer);
+    CU_ASSERT_EQUAL(r->warm.counts.joined, 3);
+    end(r, first, 0, &piece, r->id);
+    CU_ASSERT_PTR_EQUAL(begin(r, NOW_US, &piece), longer);
     CU_ASSERT_EQUAL(piece.from_block, 2);
-    CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US, &piece), first);
+    CU_ASSERT_PTR_EQUAL(begin(r, NOW_US, &piece), first);
     CU_ASSERT_EQUAL(piece.tokens, 0);
-    CU_ASSERT_EQUAL(r.warm.counts.jobs, 1);
-    rig_fini(&r);
+    CU_ASSERT_EQUAL(r->warm.counts.jobs, 1);
 }
 
 /* Its work counts as its tenant's, also where that one has no place of its own
@@ -341,27 +333,24 @@ static void test_shares(void)
 
 /* A prompt of more than a sixteenth of what instances keep is not warmed, nor
  * in the place of a short one that it begins with. */
-static void test_sizes(void)
+RIG_TEST(test_sizes)
 {
     struct warm_job job = {.n_keys = 1, .n_tokens = (1 << 20) / 16 + 1};
     struct warm_job longer = {.n_keys = 2, .n_tokens = (1 << 20) / 16 + 1};
-    struct rig r;
 
-    rig_init(&r, 1);
-    job.keys = r.keys[0];
-    CU_ASSERT_FALSE(warm_add(&r.warm, &job, NOW_US));
+    job.keys = r->keys[0];
+    CU_ASSERT_FALSE(warm_add(&r->warm, &job, NOW_US));
     job.n_tokens--;
-    CU_ASSERT_TRUE(warm_add(&r.warm, &job, NOW_US));
-    longer.keys = r.keys[0];
-    CU_ASSERT_FALSE(warm_add(&r.warm, &longer, NOW_US));
-    CU_ASSERT_EQUAL(r.warm.counts.joined, 0);
+    CU_ASSERT_TRUE(warm_add(&r->warm, &job, NOW_US));
+    longer.keys = r->keys[0];
+    CU_ASSERT_FALSE(warm_add(&r->warm, &longer, NOW_US));
+    CU_ASSERT_EQUAL(r->warm.counts.joined, 0);
     CU_ASSERT_FALSE(job.over);
     longer.n_tokens--;
-    CU_ASSERT_TRUE(warm_add(&r.warm, &longer, NOW_US));
+    CU_ASSERT_TRUE(warm_add(&r->warm, &longer, NOW_US));
     CU_ASSERT_TRUE(job.over);
-    warm_forget(&r.warm, &longer);
-    warm_forget(&r.warm, &job);
-    rig_fini(&r);
+    warm_forget(&r->warm, &longer);
+    warm_forget(&r->warm, &job);
 }
 
 /* Bounds of an instance and of all. */
