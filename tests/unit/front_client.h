@@ -11,6 +11,7 @@
 
 #include "conductor/front/front.h"
 #include "fake_service.h"
+#include "tests/unit/suite.h"
 
 #define GIVE_UP_S 10
 
@@ -67,6 +68,37 @@ const char *error_field(json_t *body, const char *key);
 
 /* Sends a raw request, expects a status and a part of the answer. */
 void expect_raw(const char *request, int want, const char *part);
+
+/* A test of a front whose options `change` makes, with one client. */
+#define FRONT_TEST_WITH(test, change)                                          \
+    SUITE_TEST_OF(test, struct client, c, ({                                   \
+                      struct front_options options = front_usual();            \
+                      change;                                                  \
+                      front_open(&options);                                    \
+                      client_new();                                            \
+                  }),                                                          \
+                  (client_free(c), front_close()))
+
+/* Likewise with the usual options. */
+#define FRONT_TEST(test) FRONT_TEST_WITH(test, (void)0)
+
+/* The client has received `part`. */
+#define HAS(c, part) CU_ASSERT_PTR_NOT_NULL(strstr((c)->text, part))
+
+/* A whole answer comes, with this status. */
+#define ANSWERED(c, status)                                                    \
+    do {                                                                       \
+        CU_ASSERT(WAIT(c, client_whole(c)));                                   \
+        CU_ASSERT_EQUAL(client_status(c), status);                             \
+    } while (0)
+
+/* A completion is asked for, and the service has then got `count` of them. */
+#define POSTED(c, body, count)                                                   \
+    do {                                                                       \
+        (c)->n = 0;                                                            \
+        client_post(c, "/v1/completions", "", body);                           \
+        CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == (count)));                 \
+    } while (0)
 
 /* Turn the loop until `test` holds or time is up; the outcome. */
 #define WAIT(client, test)                      \
