@@ -5,6 +5,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "tests/unit/cases.h"
+
 static void *must(void *p)
 {
     if (!p)
@@ -115,11 +117,8 @@ uint64_t rig_kv_differs(const struct rig_request *a,
 
 uint64_t rig_seed(const char *test)
 {
-    const char *given = getenv("CONDUCTOR_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 0) : (uint64_t)time(NULL);
-
-    printf("[%s: CONDUCTOR_SEED=%llu] ", test, (unsigned long long)seed);
-    return seed;
+    printf("%s: ", test);
+    return cases_seed((uint64_t)time(NULL));
 }
 
 uint32_t rig_random(uint64_t *state, uint32_t below)

@@ -55,10 +55,7 @@ struct world {
 
 static double draw(struct world *w)
 {
-    w->state ^= w->state << 13;
-    w->state ^= w->state >> 7;
-    w->state ^= w->state << 17;
-    return ((double)(w->state >> 11) + 1) / 9007199254740993.0;
+    return ((double)(draw_u64(&w->state) >> 11) + 1) / 9007199254740993.0;
 }
 
 static double normal(struct world *w)

@@ -424,16 +424,9 @@ static bool is_whole(uint64_t seed)
     return v.wrong == 0;
 }
 
-static uint64_t first_seed(void)
-{
-    const char *given = getenv("CONDUCTOR_SEED");
-
-    return given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) * 100000;
-}
-
 static void test_any_order(void)
 {
-    uint64_t seed = first_seed();
+    uint64_t seed = seed_or((uint64_t)time(NULL) * 100000);
     uint32_t orders = cases_of(ORDERS), failed = 0;
 
     printf("[%u orders, CONDUCTOR_SEED=%" PRIu64 "] ", orders, seed);

@@ -10,6 +10,7 @@
 #include "predictor/correction.h"
 #include "predictor/cost_model.h"
 #include "predictor/cost_model_json.h"
+#include "tests/unit/cases.h"
 #include "tests/unit/suite.h"
 
 static const struct cost_model example = {
@@ -103,18 +104,9 @@ static void test_clamps(void)
                     COST_MODEL_MAX_US);
 }
 
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 static double random_in(uint64_t *state, double low, double high)
 {
-    return low + (high - low) * (double)(next_random(state) >> 11) * 0x1p-53;
+    return low + (high - low) * (double)(draw_u64(state) >> 11) * 0x1p-53;
 }
 
 static double plain_prefill(const double *c, double u, double p)
@@ -125,10 +117,8 @@ static double plain_prefill(const double *c, double u, double p)
 /* The closed forms against every point of a small range. */
 static void test_least(void)
 {
-    const char *env = getenv("CONDUCTOR_SEED");
-    uint64_t seed = env ? strtoull(env, NULL, 10) : 1;
+    uint64_t seed = cases_seed(1);
 
-    printf(" seed %" PRIu64 " ", seed);
     for (int round = 0; round < 300; round++) {
         struct cost_model m = example;
 

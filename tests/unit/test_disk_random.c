@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "disk_rig.h"
+#include "tests/unit/cases.h"
 #include "tests/unit/disk_check.h"
 #include "tests/unit/suite.h"
 
@@ -49,10 +50,7 @@ struct model {
 
 static uint32_t rnd(struct model *m, uint32_t n)
 {
-    m->rng ^= m->rng << 13;
-    m->rng ^= m->rng >> 7;
-    m->rng ^= m->rng << 17;
-    return (uint32_t)((m->rng >> 20) % n);
+    return draw_below(&m->rng, n);
 }
 
 /* Few different tokens, and keys of seven bits. */
@@ -291,13 +289,6 @@ static void random_op(struct model *m)
     disk_tier_check(m->rig.t);
 }
 
-static uint64_t pick_seed(void)
-{
-    const char *env = getenv("CONDUCTOR_SEED");
-
-    return env ? strtoull(env, NULL, 0) : (uint64_t)time(NULL);
-}
-
 static void walk(bool uring, uint64_t seed)
 {
     struct model *m = calloc(1, sizeof(*m));
@@ -329,9 +320,8 @@ static void walk(bool uring, uint64_t seed)
 
 static void test_random(void)
 {
-    uint64_t seed = pick_seed();
+    uint64_t seed = cases_seed((uint64_t)time(NULL));
 
-    printf("\n    CONDUCTOR_SEED=%llu ", (unsigned long long)seed);
     walk(true, seed);
     walk(false, seed);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/cases.h"
 #include "tests/unit/suite.h"
 #include "tools/fit/model.h"
 #include "tools/replay/math.h"
@@ -14,22 +15,9 @@
 static const double true_prefill[4] = {1000.0, 40.0, 0.01, 0.02};
 static const double true_decode[3] = {500.0, 60.0, 0.05};
 
-static uint64_t first_seed(void)
-{
-    const char *env = getenv("CONDUCTOR_SEED");
-    uint64_t seed = env ? strtoull(env, NULL, 10) : 1;
-
-    printf(" seed %" PRIu64 " ", seed);
-    return seed;
-}
-
 static double uniform(uint64_t *state)
 {
-    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return ((double)((z ^ (z >> 31)) >> 11) + 0.5) * 0x1p-53;
+    return ((double)(draw_u64(state) >> 11) + 0.5) * 0x1p-53;
 }
 
 static double normal(uint64_t *state)
@@ -123,7 +111,7 @@ static void test_exact(void)
 static void test_standard_errors(void)
 {
     enum { ROUNDS = 200 };
-    uint64_t seed = first_seed();
+    uint64_t seed = cases_seed(1);
     double squares[7] = {0.0}, most = 0.0;
     for (int round = 0; round < ROUNDS; round++) {
         struct profile p =
@@ -186,7 +174,7 @@ static void test_one_term(void)
  * drown. */
 static void test_weights(void)
 {
-    uint64_t seed = first_seed();
+    uint64_t seed = cases_seed(1);
     struct profile p = make_profile(true_prefill, true_decode, 3, 0.05, &seed);
     struct cost_model m;
     struct fit_report report;
@@ -270,7 +258,7 @@ static void test_long_contexts(void)
  * out once. */
 static void test_cross_validation(void)
 {
-    uint64_t seed = first_seed();
+    uint64_t seed = cases_seed(1);
     const bool all[4] = {true, true, true, true};
     struct profile p = make_profile(true_prefill, true_decode, 1, 0.1, &seed);
     struct cost_model m;

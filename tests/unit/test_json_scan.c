@@ -13,6 +13,7 @@
 #include "conductor/json/text_buf.h"
 #include "conductor/json/utf8.h"
 #include "conductor/json/walk.h"
+#include "tests/unit/cases.h"
 #include "tests/unit/suite.h"
 
 static const struct json_scan_limits limits = {64, 1 << 20, 32, 0, 0};
@@ -283,20 +284,11 @@ static void test_long_prompts(void)
 
 /* Random documents, sound and broken, against jansson. */
 
-static uint64_t next(uint64_t *state)
-{
-    uint64_t x = *state += 0x9e3779b97f4a7c15u;
-
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
 static void add_space(uint64_t *r, struct text_buf *b)
 {
     static const char *const spaces[] = {"", "", "", " ", "\n", " \t\r\n"};
 
-    text_buf_puts(b, spaces[next(r) % 6]);
+    text_buf_puts(b, spaces[draw_u64(r) % 6]);
 }
 
 static void add_id(uint64_t *r, struct text_buf *b)
@@ -304,16 +296,16 @@ static void add_id(uint64_t *r, struct text_buf *b)
     static const char *const odd[] = {"-1", "1.0", "01", "1e2",  "4294967296",
                                       "x",  "",    "0",  "\"1\""};
 
-    if (next(r) % 3000 == 0)
-        text_buf_puts(b, odd[next(r) % 9]);
+    if (draw_u64(r) % 3000 == 0)
+        text_buf_puts(b, odd[draw_u64(r) % 9]);
     else
-        text_buf_printf(b, "%u", (uint32_t)next(r) >> next(r) % 32);
+        text_buf_printf(b, "%u", (uint32_t)draw_u64(r) >> draw_u64(r) % 32);
 }
 
 static void add_ids(uint64_t *r, struct text_buf *b)
 {
-    size_t n = next(r) % 40;
-    bool spaced = next(r) % 2, ragged = next(r) % 4 == 0;
+    size_t n = draw_u64(r) % 40;
+    bool spaced = draw_u64(r) % 2, ragged = draw_u64(r) % 4 == 0;
 
     text_buf_puts(b, "[");
     for (size_t i = 0; i < n; i++) {
@@ -330,31 +322,31 @@ static void add_ids(uint64_t *r, struct text_buf *b)
 
 static void add_text(uint64_t *r, struct text_buf *b)
 {
-    size_t n = next(r) % (next(r) % 8 ? 20 : 300);
+    size_t n = draw_u64(r) % (draw_u64(r) % 8 ? 20 : 300);
     char c[4];
 
     text_buf_puts(b, "\"");
     for (size_t i = 0; i < n; i++) {
-        uint32_t code = (uint32_t)next(r) >> (11 + next(r) % 20);
+        uint32_t code = (uint32_t)draw_u64(r) >> (11 + draw_u64(r) % 20);
 
         if (code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff))
             code = 'a';
-        switch (next(r) % 12) {
+        switch (draw_u64(r) % 12) {
         case 0:
             text_buf_puts(b, "\\n");
             break;
         case 1:
-            text_buf_printf(b, "\\u%04x", (uint32_t)next(r) % 0xd800);
+            text_buf_printf(b, "\\u%04x", (uint32_t)draw_u64(r) % 0xd800);
             break;
         case 2:
-            if (next(r) % 40 == 0)
-                text_buf_printf(b, "\\u%04X", (uint32_t)next(r) % 0x10000);
+            if (draw_u64(r) % 40 == 0)
+                text_buf_printf(b, "\\u%04X", (uint32_t)draw_u64(r) % 0x10000);
             else
                 text_buf_puts(b, "\\ud83d\\uDE00");
             break;
         case 3:
-            if (next(r) % 60 == 0) {
-                c[0] = (char)next(r);
+            if (draw_u64(r) % 60 == 0) {
+                c[0] = (char)draw_u64(r);
                 text_buf_add(b, c, 1);
             }
             break;
@@ -369,8 +361,8 @@ static void add_text(uint64_t *r, struct text_buf *b)
 
 static void add_prompt(uint64_t *r, struct text_buf *b)
 {
-    size_t n = next(r) % 5;
-    bool texts = next(r) % 2, mixed = next(r) % 50 == 0;
+    size_t n = draw_u64(r) % 5;
+    bool texts = draw_u64(r) % 2, mixed = draw_u64(r) % 50 == 0;
 
     if (n == 0) {
         (texts ? add_text : add_ids)(r, b);
@@ -392,7 +384,7 @@ static void add_document(uint64_t *r, struct text_buf *b)
     static const char *const others[] = {"\"a\":[1,{\"b\":\"}]\"}]",
                                          "\"c\":-1.5e3", "\"d\":\"\\\"\"",
                                          "\"e\":{}", "\"f\" : null"};
-    size_t n = next(r) % 4, at = next(r) % (n + 1);
+    size_t n = draw_u64(r) % 4, at = draw_u64(r) % (n + 1);
 
     text_buf_puts(b, "{");
     for (size_t i = 0; i <= n; i++) {
@@ -402,15 +394,15 @@ static void add_document(uint64_t *r, struct text_buf *b)
             add_space(r, b);
             add_prompt(r, b);
         } else {
-            text_buf_puts(b, others[next(r) % 5]);
+            text_buf_puts(b, others[draw_u64(r) % 5]);
         }
         add_space(r, b);
         if (i < n)
             text_buf_puts(b, ",");
     }
     text_buf_puts(b, "}");
-    if (next(r) % 4 == 0 && b->len) /* break something anywhere */
-        b->data[next(r) % b->len] = "{}[],:\"\\ 1x"[next(r) % 11];
+    if (draw_u64(r) % 4 == 0 && b->len) /* break something anywhere */
+        b->data[draw_u64(r) % b->len] = "{}[],:\"\\ 1x"[draw_u64(r) % 11];
 }
 
 static bool is_ids(const json_t *v)
@@ -483,12 +475,10 @@ static void expect_same(const struct json_scan *s, json_t *tree)
 
 static void test_against_jansson(void)
 {
-    const char *given = getenv("CONDUCTOR_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 0) : 20250601;
+    uint64_t seed = cases_seed(20250601);
     struct text_buf doc;
     unsigned sound = 0, broken = 0;
 
-    printf("\n  seed %" PRIu64, seed);
     for (unsigned round = 0; round < 60000; round++) {
         uint64_t r = seed + round;
         struct json_scan s;
@@ -537,14 +527,14 @@ static void test_utf8(void)
         size_t n = 0, cut;
 
         while (n < 300) {
-            uint32_t code = (uint32_t)next(&r) >> (11 + next(&r) % 20);
+            uint32_t code = (uint32_t)draw_u64(&r) >> (11 + draw_u64(&r) % 20);
 
             if (code <= 0x10ffff)
                 n += utf8_put(text + n, code); /* surrogates too */
         }
-        cut = n - next(&r) % 100;
-        if (next(&r) % 2)
-            text[next(&r) % cut] = (char)next(&r);
+        cut = n - draw_u64(&r) % 100;
+        if (draw_u64(&r) % 2)
+            text[draw_u64(&r) % cut] = (char)draw_u64(&r);
         size_t valid = utf8_valid_prefix(text, cut);
         json_t *whole = json_stringn(text, cut);
         json_t *prefix = json_stringn(text, valid);
@@ -562,11 +552,11 @@ static void test_skip(void)
     char text[24];
 
     for (int i = 0; i < 200000; i++) {
-        size_t n = next(&r) % sizeof(text), at = 0;
+        size_t n = draw_u64(&r) % sizeof(text), at = 0;
         const char *end;
 
         for (size_t k = 0; k < n; k++)
-            text[k] = "\\\\\"a"[next(&r) % 4];
+            text[k] = "\\\\\"a"[draw_u64(&r) % 4];
         end = json_text_skip(text, text + n);
         while (at < n && text[at] != '"')
             at += text[at] == '\\' && at + 1 < n ? 2 : 1;

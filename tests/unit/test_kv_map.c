@@ -31,15 +31,6 @@ enum {
 
 static uint64_t seed;
 
-static uint64_t rng_next(uint64_t *state)
-{
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 /* Two of them begin alike for longer than a name may be. */
 static char salts[3][801] = {"tenant"};
 
@@ -100,7 +91,7 @@ struct world {
 
 static uint32_t below(struct world *w, uint64_t n)
 {
-    return (uint32_t)(rng_next(&w->rng) % n);
+    return (uint32_t)(draw_u64(&w->rng) % n);
 }
 
 static bool chance(struct world *w, uint32_t percent)
@@ -182,7 +173,7 @@ static void make_tokens(struct world *w, uint32_t v)
     uint32_t other = v ? below(w, v) : 0, n = below(w, w->size);
 
     for (uint32_t i = 0; i < w->size; i++)
-        w->tokens[v][i] = (uint32_t)rng_next(&w->rng);
+        w->tokens[v][i] = (uint32_t)draw_u64(&w->rng);
     while (other > 0 && w->parent[other] != w->parent[v])
         other--;
     if (w->parent[other] == w->parent[v])
@@ -240,7 +231,7 @@ static void make_node(struct world *w, uint32_t v)
         parent = NODES;
     w->parent[v] = parent;
     w->depth[v] = 0;
-    w->salt[v] = chance(w, 30) ? salts[rng_next(&w->rng) % 3] : "";
+    w->salt[v] = chance(w, 30) ? salts[draw_u64(&w->rng) % 3] : "";
     if (parent != NODES) {
         memcpy(w->path[v], w->path[parent], sizeof(w->path[v]));
         w->depth[v] = w->depth[parent];
@@ -248,9 +239,9 @@ static void make_node(struct world *w, uint32_t v)
     }
     w->path[v][w->depth[v]++] = v;
     make_tokens(w, v);
-    w->extra[v] = chance(w, 5) ? rng_next(&w->rng) | 1 : 0;
+    w->extra[v] = chance(w, 5) ? draw_u64(&w->rng) | 1 : 0;
     w->hash[v] =
-        chance(w, 50) ? v * UINT64_C(0x100000000) + 1 : rng_next(&w->rng);
+        chance(w, 50) ? v * UINT64_C(0x100000000) + 1 : draw_u64(&w->rng);
     w->key[v] = key_from_root(w, v);
     make_cuts(w, v);
 }
@@ -591,7 +582,7 @@ static struct world *world_new(uint64_t run)
                                 .engine_tokens = w->size,
                                 .max_blocks = 1u << 20,
                                 .max_waiting_bytes = w->max_waiting_bytes,
-                                .seed = rng_next(&w->rng)},
+                                .seed = draw_u64(&w->rng)},
         &sink, w);
     for (uint32_t v = 0; v < NODES; v++)
         make_node(w, v);
@@ -657,7 +648,7 @@ static void test_a_liar(void)
                 .tier = below(w, 3),
                 .has_parent = chance(w, 80),
                 .parent = below(w, 200),
-                .groups = rng_next(&w->rng) & rng_next(&w->rng) & 0xff00f,
+                .groups = draw_u64(&w->rng) & draw_u64(&w->rng) & 0xff00f,
                 .hashes = hashes,
                 .tokens = tokens,
                 .extras = chance(w, 20) ? extras : NULL,
@@ -786,10 +777,7 @@ static const struct suite_test tests[] = {
 
 int main(void)
 {
-    const char *text = getenv("CONDUCTOR_SEED");
-
-    seed = text ? strtoull(text, NULL, 0) : 4711;
-    printf("seed %" PRIu64 "\n", seed);
+    seed = cases_seed(4711);
     memset(salts[1], 'x', sizeof(salts[1]) - 1);
     memset(salts[2], 'x', sizeof(salts[2]) - 1);
     salts[2][sizeof(salts[2]) - 2] = 'y';

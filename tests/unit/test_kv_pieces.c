@@ -16,18 +16,9 @@ enum { MANY = 5000, PIECE = 64, HASHES = 300, LENGTH_MAX = 200 };
 
 static uint64_t seed;
 
-static uint64_t rng_next(uint64_t *state)
-{
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 static uint32_t below(uint64_t *rng, uint32_t n)
 {
-    return (uint32_t)(rng_next(rng) % n);
+    return (uint32_t)(draw_u64(rng) % n);
 }
 
 /* What the sink was told: now in total, and which keys it should have. */
@@ -569,9 +560,6 @@ static const struct suite_test tests[] = {
 
 int main(void)
 {
-    const char *text = getenv("CONDUCTOR_SEED");
-
-    seed = text ? strtoull(text, NULL, 0) : 4711;
-    printf("seed %" PRIu64 "\n", seed);
+    seed = cases_seed(4711);
     return SUITE_RUN("kv_pieces", tests);
 }

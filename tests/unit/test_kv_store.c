@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "tests/unit/cases.h"
 #include "tests/unit/kv_store_check.h"
 #include "tests/unit/suite.h"
 #include "workers/store/kv_store.h"
@@ -332,10 +333,7 @@ struct model {
 
 static uint32_t rnd(struct model *m, uint32_t n)
 {
-    m->rng ^= m->rng << 13;
-    m->rng ^= m->rng >> 7;
-    m->rng ^= m->rng << 17;
-    return (uint32_t)((m->rng >> 20) % n);
+    return draw_below(&m->rng, n);
 }
 
 static int model_is_leaf(const struct model *m, uint32_t id)
@@ -617,13 +615,6 @@ static void op_drain(struct model *m)
     CU_ASSERT_EQUAL_FATAL(n, m->n_mirror);
 }
 
-static uint64_t pick_seed(void)
-{
-    const char *env = getenv("CONDUCTOR_SEED");
-
-    return env ? strtoull(env, NULL, 0) : (uint64_t)time(NULL);
-}
-
 static void random_op(struct model *m)
 {
     struct request *r = &m->req[rnd(m, N_REQ)];
@@ -654,11 +645,10 @@ static void random_op(struct model *m)
 
 static void test_random(void)
 {
-    uint64_t seed = pick_seed();
+    uint64_t seed = cases_seed((uint64_t)time(NULL));
     struct model *m = calloc(1, sizeof(*m));
     int shared = 0;
 
-    printf("\n    CONDUCTOR_SEED=%llu ", (unsigned long long)seed);
     CU_ASSERT_PTR_NOT_NULL_FATAL(m);
     m->rng = seed * 0x9e3779b97f4a7c15u + 1;
     m->store = new_store(CAP, 40);

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "conductor/core/plan/load_plan.h"
+#include "tests/unit/cases.h"
 #include "tests/unit/suite.h"
 
 /* 1 us a token, so that examples can be done by hand. */
@@ -15,18 +16,9 @@ static const struct cost_model unit_cost = {.prefill = {0, 1, 0, 0}};
 
 static uint64_t rng_state;
 
-static uint64_t rng(void)
-{
-    uint64_t z = rng_state += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 static int64_t pick(int64_t low, int64_t high)
 {
-    return low + (int64_t)(rng() % (uint64_t)(high - low + 1));
+    return low + (int64_t)(draw_u64(&rng_state) % (uint64_t)(high - low + 1));
 }
 
 /* Each run draws anew; LOAD_PLAN_SEED repeats one. */

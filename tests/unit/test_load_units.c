@@ -32,10 +32,7 @@ struct plain {
 
 static uint32_t any(struct plain *p, uint32_t below)
 {
-    p->rng ^= p->rng << 13;
-    p->rng ^= p->rng >> 7;
-    p->rng ^= p->rng << 17;
-    return (uint32_t)((p->rng >> 20) % below);
+    return draw_below(&p->rng, below);
 }
 
 static void begin(struct plain *p)
@@ -135,14 +132,8 @@ static void replace(struct plain *p)
 
 static void test_random(void)
 {
-    struct timespec now;
+    struct plain p = {.rng = cases_seed((uint64_t)time(NULL))};
 
-    clock_gettime(CLOCK_REALTIME, &now);
-    const char *given = getenv("CONDUCTOR_SEED");
-    uint64_t seed =
-        given ? strtoull(given, NULL, 0) : (uint64_t)now.tv_nsec | 1;
-    struct plain p = {.rng = seed | 1};
-    printf("[CONDUCTOR_SEED=%" PRIu64 "] ", seed);
     for (uint32_t i = 0; i < cases_of(CASES); i++) {
         begin(&p);
         for (uint32_t k = any(&p, STEPS); k > 0; k--) {

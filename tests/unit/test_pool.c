@@ -6,6 +6,7 @@
 
 #include "conductor/core/pool/internal.h"
 #include "tests/unit/busy.h"
+#include "tests/unit/cases.h"
 #include "tests/unit/pool_check.h"
 #include "tests/unit/suite.h"
 
@@ -521,8 +522,7 @@ static void test_followed(void)
  * pending blocks against what the accepted prefills say. */
 static void test_random(void)
 {
-    const char *text = getenv("CONDUCTOR_SEED");
-    unsigned state = text ? (unsigned)strtoul(text, NULL, 0) : 4711;
+    unsigned state = (unsigned)cases_seed(4711);
     struct pool *pool = small_pool_of(512, true, "shortest_first");
     uint32_t ids[3] = {add(pool, ROLE_BOTH), add(pool, ROLE_BOTH),
                        add(pool, ROLE_BOTH)};
@@ -530,7 +530,6 @@ static void test_random(void)
 
     CU_ASSERT_EQUAL_FATAL(
         prefix_match_init(&match, pool_config(pool)->max_instances), 0);
-    printf("\n    CONDUCTOR_SEED=%u ", state);
     for (int op = 0; op < 100000; op++) {
         uint32_t *id = &ids[rnd(&state, 3)];
         uint64_t request = rnd(&state, 12);

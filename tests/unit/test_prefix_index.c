@@ -19,15 +19,6 @@ enum { MAX_DEPTH = 96, MAX_NODES = 20000, MAX_INSTANCES = 64 };
 
 static uint64_t seed;
 
-static uint64_t rng(uint64_t *state)
-{
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 /* How the keys of a world look. */
 enum key_kind {
     KEYS_RANDOM,
@@ -88,7 +79,7 @@ struct world {
 
 static uint32_t below(struct world *w, uint64_t n)
 {
-    return (uint32_t)(rng(&w->rng) % n);
+    return (uint32_t)(draw_u64(&w->rng) % n);
 }
 
 static uint64_t make_key(struct world *w, uint32_t v)
@@ -104,7 +95,7 @@ static uint64_t make_key(struct world *w, uint32_t v)
         return (base >> 16) | (uint64_t)(v + 1) << 48;
     case KEYS_ONE_BUCKET:
         for (;;) {
-            uint64_t key = rng(&w->rng) | 1;
+            uint64_t key = draw_u64(&w->rng) | 1;
 
             if ((key_hash(&w->index->secret, key) >> 32) *
                         w->index->n_buckets >>
@@ -113,7 +104,7 @@ static uint64_t make_key(struct world *w, uint32_t v)
                 return key;
         }
     default:
-        return rng(&w->rng) | 1;
+        return draw_u64(&w->rng) | 1;
     }
 }
 
@@ -289,7 +280,7 @@ static void match(struct world *w, uint32_t v)
     for (uint32_t d = 0; d < n; d++)
         keys[d] = w->key[w->path_nodes[v][d]];
     for (uint32_t more = below(w, 5); more > 0; more--)
-        keys[n++] = below(w, 2) == 0 ? rng(&w->rng) | 1
+        keys[n++] = below(w, 2) == 0 ? draw_u64(&w->rng) | 1
                                      : w->key[below(w, w->shape->nodes)];
     n = below(w, 8) == 0 ? below(w, n + 1) : n;
     prefix_index_match(w->index, keys, n, &w->match);
@@ -387,9 +378,6 @@ static const struct suite_test tests[] = {
 
 int main(void)
 {
-    const char *text = getenv("CONDUCTOR_SEED");
-
-    seed = text ? strtoull(text, NULL, 0) : 4711;
-    printf("seed %llu\n", (unsigned long long)seed);
+    seed = cases_seed(4711);
     return SUITE_RUN("prefix_index", tests);
 }

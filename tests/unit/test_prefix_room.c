@@ -66,8 +66,7 @@ static uint64_t mix(uint64_t z)
 
 static uint32_t below(struct world *w, uint64_t n)
 {
-    w->rng += UINT64_C(0x9e3779b97f4a7c15);
-    return (uint32_t)(mix(w->rng) % n);
+    return draw_below(&w->rng, n);
 }
 
 static struct world *world_new(const struct shape *shape, uint64_t from)
@@ -372,9 +371,6 @@ static const struct suite_test tests[] = {
 
 int main(void)
 {
-    const char *text = getenv("CONDUCTOR_SEED");
-
-    seed = text ? strtoull(text, NULL, 0) : 4711;
-    printf("seed %llu\n", (unsigned long long)seed);
+    seed = cases_seed(4711);
     return SUITE_RUN("prefix_room", tests);
 }

@@ -202,15 +202,6 @@ static int64_t serve_us(const struct queue_order *order,
     }
 }
 
-static uint64_t draw(uint64_t *state, uint64_t below)
-{
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (z ^ (z >> 31)) % below;
-}
-
 /* What a round's items have: none, some or most of them are late, in a short
  * or a long time. */
 struct mix {
@@ -222,16 +213,18 @@ static struct queue_item draw_item(uint64_t *state, const struct mix *mix,
                                    uint64_t arrival_seq)
 {
     struct queue_item item = {.arrival_seq = arrival_seq,
-                              .cost_us = (int64_t)draw(state, mix->cost_us)};
+                              .cost_us =
+                                  (int64_t)draw_below(state, mix->cost_us)};
 
-    if (draw(state, 8) < mix->late_in_8)
-        item.ready_at_us = 900 + (int64_t)draw(state, mix->time_us);
-    if (draw(state, 40) == 0 && mix->late_in_8 > 0)
+    if (draw_below(state, 8) < mix->late_in_8)
+        item.ready_at_us = 900 + (int64_t)draw_below(state, mix->time_us);
+    if (draw_below(state, 40) == 0 && mix->late_in_8 > 0)
         item.ready_at_us = QUEUE_NOT_READY;
-    if (draw(state, 8) < mix->loading_in_8)
-        item.loading_until_us = draw(state, 4) == 0
-                                    ? QUEUE_NOT_READY
-                                    : 900 + (int64_t)draw(state, mix->time_us);
+    if (draw_below(state, 8) < mix->loading_in_8)
+        item.loading_until_us =
+            draw_below(state, 4) == 0
+                ? QUEUE_NOT_READY
+                : 900 + (int64_t)draw_below(state, mix->time_us);
     return item;
 }
 
@@ -252,17 +245,18 @@ static void check_waits(const struct queue_order *order, uint64_t seed)
     struct queue_item items[MOST], all[MOST + 1];
 
     for (uint32_t round = 0; round < cases_of(20000); round++) {
-        const struct mix mix = {draw(&state, 9), draw(&state, 9),
-                                1 + draw(&state, 5000), 1 + draw(&state, 200)};
-        size_t n = (size_t)draw(&state, round % 16 == 0 ? MOST + 1 : 12);
+        const struct mix mix = {draw_below(&state, 9), draw_below(&state, 9),
+                                1 + draw_below(&state, 5000),
+                                1 + draw_below(&state, 200)};
+        size_t n = (size_t)draw_below(&state, round % 16 == 0 ? MOST + 1 : 12);
         struct queue_item item = {.arrival_seq = MOST};
-        int64_t left_us = (int64_t)draw(&state, 300), expected_us;
+        int64_t left_us = (int64_t)draw_below(&state, 300), expected_us;
 
         for (size_t i = 0; i < n; i++)
             items[i] = draw_item(&state, &mix, i);
-        if (draw(&state, 2) == 0)
-            item.ready_at_us = 900 + (int64_t)draw(&state, mix.time_us);
-        item.cost_us = (int64_t)draw(&state, mix.cost_us);
+        if (draw_below(&state, 2) == 0)
+            item.ready_at_us = 900 + (int64_t)draw_below(&state, mix.time_us);
+        item.cost_us = (int64_t)draw_below(&state, mix.cost_us);
         for (size_t i = 0; !order->by_age && i < n; i++)
             calm(&items[i], (int64_t)(i * mix.time_us / MOST));
         if (!order->by_age) {
@@ -471,19 +465,19 @@ static struct queue_item draw_due(uint64_t *state, uint64_t seq, uint64_t n,
                                   uint64_t slo_us, uint64_t kind)
 {
     struct queue_item i = {.arrival_seq = seq,
-                           .cost_us = 1 + (int64_t)draw(state, 100)};
-    uint64_t mine_us = kind % 2 == 0 ? slo_us : 1 + draw(state, slo_us);
+                           .cost_us = 1 + (int64_t)draw_below(state, 100)};
+    uint64_t mine_us = kind % 2 == 0 ? slo_us : 1 + draw_below(state, slo_us);
 
-    i.has_slo = kind < 2 || (kind < 4 && draw(state, 2) == 0);
+    i.has_slo = kind < 2 || (kind < 4 && draw_below(state, 2) == 0);
     i.arrived_us = (int64_t)(seq * 1000 / n);
     i.deadline_us = i.arrived_us + (int64_t)(i.has_slo ? mine_us : slo_us);
-    if (i.has_slo && draw(state, 8) > 0)
+    if (i.has_slo && draw_below(state, 8) > 0)
         i.slo_us = i.deadline_us - i.arrived_us;
-    if (draw(state, 8) == 0)
-        i.ready_at_us = 900 + (int64_t)draw(state, 200);
-    if (draw(state, 4) == 0) {
+    if (draw_below(state, 8) == 0)
+        i.ready_at_us = 900 + (int64_t)draw_below(state, 200);
+    if (draw_below(state, 4) == 0) {
         i.ready_at_us = QUEUE_NOT_READY;
-        i.expected_us = 995 + (int64_t)draw(state, 15);
+        i.expected_us = 995 + (int64_t)draw_below(state, 15);
     }
     return i;
 }
@@ -500,7 +494,7 @@ static bool is_kept(const struct queue_order *order,
     last_us = until_us < 10000000 ? until_us - 1 : 10000000;
     for (int look = 0; look < 4; look++) {
         CU_ASSERT_EQUAL(queue_pick(order, items, n, last_us), picked);
-        last_us = 1000 + (int64_t)draw(rng, (uint64_t)(last_us - 999));
+        last_us = 1000 + (int64_t)draw_below(rng, (uint64_t)(last_us - 999));
     }
     return until_us > 1001;
 }
@@ -513,14 +507,15 @@ static void check_picks(uint64_t seed)
     for (uint32_t round = 0; round < cases_of(20000); round++) {
         struct queue_item items[64];
         struct obvious o = {.items = items,
-                            .n = draw(&rng, round % 16 == 0 ? 64 : 12)};
-        uint64_t slo_us = 1 + draw(&rng, 1 + o.n * 200), kind = draw(&rng, 6);
+                            .n = draw_below(&rng, round % 16 == 0 ? 64 : 12)};
+        uint64_t slo_us = 1 + draw_below(&rng, 1 + o.n * 200),
+                 kind = draw_below(&rng, 6);
         int got, expected;
 
         for (size_t i = 0; i < o.n; i++)
             items[i] = draw_due(&rng, i, o.n, slo_us, kind);
         for (size_t i = 0; i < o.n; i++) {
-            size_t k = draw(&rng, o.n);
+            size_t k = draw_below(&rng, o.n);
             struct queue_item swap = items[i];
 
             items[i] = items[k];
@@ -644,18 +639,19 @@ static void test_follow(void)
 
     for (int i = 0; i < 20000; i++) {
         uint64_t a[32], b[32];
-        uint32_t same = (uint32_t)draw(&state, 33), shared = 0;
+        uint32_t same = (uint32_t)draw_below(&state, 33), shared = 0;
         struct follow_prompt other = {.keys = a,
-                                      .n = (uint32_t)draw(&state, 33)};
-        struct follow_prompt own = {.keys = b, .n = (uint32_t)draw(&state, 33)};
-        int64_t us = (int64_t)draw(&state, 1000);
+                                      .n = (uint32_t)draw_below(&state, 33)};
+        struct follow_prompt own = {.keys = b,
+                                    .n = (uint32_t)draw_below(&state, 33)};
+        int64_t us = (int64_t)draw_below(&state, 1000);
 
         for (uint32_t k = 0; k < 32; k++) {
             a[k] = k + 1;
             b[k] = k < same ? a[k] : 100 + k;
         }
-        own.n_there = (uint32_t)draw(&state, own.n + 1);
-        other.n_there = least(own.n_there, (uint32_t)draw(&state, 33));
+        own.n_there = (uint32_t)draw_below(&state, own.n + 1);
+        other.n_there = least(own.n_there, (uint32_t)draw_below(&state, 33));
         for (uint32_t k = own.n_there; k < least(own.n, other.n) && k < same;
              k++)
             shared++;
@@ -665,7 +661,7 @@ static void test_follow(void)
         CU_ASSERT_EQUAL_FATAL(follow_shared_us(&other, us, &own),
                               us * shared / (other.n - other.n_there));
         /* Its cost is of what its load does not bring, of one at least. */
-        other.n_loaded = (uint32_t)draw(&state, 33);
+        other.n_loaded = (uint32_t)draw_below(&state, 33);
         int64_t computed = (int64_t)other.n - other.n_there - other.n_loaded;
         CU_ASSERT_EQUAL_FATAL(follow_shared_us(&other, us, &own),
                               us * shared / (computed > 0 ? computed : 1));
@@ -716,11 +712,11 @@ static void check_promises(uint64_t seed)
     size_t n = 0;
 
     for (uint64_t seq = 0; seq < 20000; seq++) {
-        struct queue_item item = {.arrival_seq = seq,
-                                  .cost_us = 1 + (int64_t)draw(&rng, 1000)};
-        int64_t left_us, slo_us = 1 + (int64_t)draw(&rng, 8000);
+        struct queue_item item = {
+            .arrival_seq = seq, .cost_us = 1 + (int64_t)draw_below(&rng, 1000)};
+        int64_t left_us, slo_us = 1 + (int64_t)draw_below(&rng, 8000);
 
-        now_us += (int64_t)draw(&rng, 800);
+        now_us += (int64_t)draw_below(&rng, 800);
         while (n > 0 && left_until_us <= now_us) {
             int next = queue_pick(order, items, n, left_until_us);
 
@@ -750,11 +746,11 @@ static void check_promises(uint64_t seed)
         if (left_until_us < now_us)
             left_until_us = now_us;
         left_us = left_until_us - now_us;
-        item.has_slo = draw(&rng, 4) > 0;
+        item.has_slo = draw_below(&rng, 4) > 0;
         item.arrived_us = now_us;
         item.deadline_us = now_us + (item.has_slo ? slo_us : 3000);
         item.slo_us = item.has_slo ? slo_us : 0;
-        item.ready_at_us = now_us + (int64_t)draw(&rng, 80);
+        item.ready_at_us = now_us + (int64_t)draw_below(&rng, 80);
         if (n == MOST ||
             (item.has_slo && left_us + waiting_us + item.cost_us + 80 > slo_us))
             continue;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "tests/unit/cases.h"
 #include "tests/unit/suite.h"
 #include "tools/replay/study/size/search.h"
 #include "traces/random.h"
@@ -36,15 +37,6 @@ static int ask(void *arg, struct search_answer *answers, size_t n)
             return -EIO;
     }
     return 0;
-}
-
-static uint64_t seed(void)
-{
-    const char *text = getenv("CONDUCTOR_SEED");
-    uint64_t s = text ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
-
-    printf("\n    CONDUCTOR_SEED=%" PRIu64, s);
-    return s;
 }
 
 /* Every size; found: 0 if none does. */
@@ -109,7 +101,7 @@ static void test_monotone(void)
 {
     struct random_state random;
 
-    random_init(&random, seed());
+    random_init(&random, cases_seed((uint64_t)time(NULL)));
     for (int i = 0; i < 3000; i++) {
         struct world w;
 
@@ -122,7 +114,7 @@ static void test_any(void)
 {
     struct random_state random;
 
-    random_init(&random, seed());
+    random_init(&random, cases_seed((uint64_t)time(NULL)));
     for (int i = 0; i < 3000; i++) {
         struct world w = {0};
         uint32_t most = 880 + random_below(&random, 121);

@@ -14,16 +14,7 @@
 
 enum { BLOCKS = 40, PARTS_MAX = 3, SIZE = 4, INSTANCES = 5, CHAIN = 60 };
 
-static uint64_t seed = 4711;
-
-static uint32_t below(uint64_t *state, uint32_t n)
-{
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (uint32_t)((z ^ (z >> 31)) % n);
-}
+static uint64_t seed;
 
 /* Blocks of one prompt, each behind the one before it. */
 struct world {
@@ -122,9 +113,9 @@ static void send(struct kv_map *map, struct kv_event e)
 /* The engine stores the beginning of the prompt, or removes a block. */
 static void engine_step(struct world *w)
 {
-    uint32_t n = 1 + below(&w->rng, BLOCKS);
+    uint32_t n = 1 + draw_below(&w->rng, BLOCKS);
 
-    if (below(&w->rng, 3) == 0) {
+    if (draw_below(&w->rng, 3) == 0) {
         send(w->engine, (struct kv_event){.kind = KV_REMOVED,
                                           .hashes = &w->hashes[n - 1],
                                           .n_hashes = 1});
@@ -148,11 +139,12 @@ static void engine_step(struct world *w)
 
 static void store_step(struct world *w)
 {
-    uint32_t b = below(&w->rng, BLOCKS), part = below(&w->rng, w->parts);
-    enum block_tier tier = below(&w->rng, BLOCK_TIERS);
-    bool stores = below(&w->rng, 5) < 3;
+    uint32_t b = draw_below(&w->rng, BLOCKS),
+             part = draw_below(&w->rng, w->parts);
+    enum block_tier tier = draw_below(&w->rng, BLOCK_TIERS);
+    bool stores = draw_below(&w->rng, 5) < 3;
 
-    if (below(&w->rng, 200) == 0) {
+    if (draw_below(&w->rng, 200) == 0) {
         send(w->store, (struct kv_event){.kind = KV_CLEARED});
         memset(w->has, 0, sizeof(w->has));
         memset(w->named, 0, sizeof(w->named));
@@ -200,9 +192,9 @@ static void one_world(uint64_t number)
                                    .max_waiting_bytes = 1000,
                                    .seed = number};
 
-    w.parts = 1 + below(&w.rng, PARTS_MAX);
+    w.parts = 1 + draw_below(&w.rng, PARTS_MAX);
     for (uint32_t i = 0; i < BLOCKS * SIZE; i++)
-        w.tokens[i] = below(&w.rng, 1000);
+        w.tokens[i] = draw_below(&w.rng, 1000);
     for (uint32_t b = 0; b < BLOCKS; b++)
         w.hashes[b] = 1 + (uint64_t)b * 7919;
     (void)block_keys_compute(w.tokens, BLOCKS * SIZE, SIZE,
@@ -214,7 +206,7 @@ static void one_world(uint64_t number)
     CU_ASSERT_FATAL(w.engine && w.store);
     kv_map_follow(w.engine, w.store);
     for (int step = 0; step < 300; step++) {
-        if (below(&w.rng, 4) == 0)
+        if (draw_below(&w.rng, 4) == 0)
             engine_step(&w);
         else
             store_step(&w);
@@ -248,8 +240,8 @@ static void test_match(void)
 
         CU_ASSERT_FATAL(!!index);
         for (uint32_t i = 0; i <= INSTANCES; i++) {
-            own[i] = below(&rng, 2) ? below(&rng, CHAIN) : 0;
-            (void)!prefix_index_stored(index, i, below(&rng, 2), 0, keys,
+            own[i] = draw_below(&rng, 2) ? draw_below(&rng, CHAIN) : 0;
+            (void)!prefix_index_stored(index, i, draw_below(&rng, 2), 0, keys,
                                        own[i]);
         }
         prefix_index_match(index, keys, CHAIN, &match);
@@ -303,10 +295,6 @@ static const struct suite_test tests[] = {
 
 int main(void)
 {
-    const char *wanted = getenv("CONDUCTOR_SEED");
-
-    if (wanted)
-        seed = strtoull(wanted, NULL, 10);
-    printf("seed %llu\n", (unsigned long long)seed);
+    seed = cases_seed(4711);
     return SUITE_RUN("shared_store", tests);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "sim/sim.h"
+#include "tests/unit/cases.h"
 #include "tests/unit/suite.h"
 #include "traces/random.h"
 
@@ -28,13 +29,6 @@ struct rig {
     uint32_t copies_at[8]; /* of the first watched block, the first times */
     int n_copies;
 };
-
-static uint64_t seed(void)
-{
-    const char *text = getenv("CONDUCTOR_SEED");
-
-    return text ? strtoull(text, NULL, 10) : 1;
-}
 
 static int next(void *arg, struct trace_request *request)
 {
@@ -95,7 +89,7 @@ static struct rig *rig_new(void)
     r->config = (struct sim_config){.cluster = &r->cluster,
                                     .policy = "global_cache",
                                     .speed = 1.0,
-                                    .seed = seed()};
+                                    .seed = seed_or(1)};
     return r;
 }
 
@@ -902,7 +896,7 @@ RIG_TEST(test_decode_against_loop)
     struct random_state random;
     static int64_t ready[REQUESTS_MAX], end[REQUESTS_MAX];
 
-    random_init(&random, seed());
+    random_init(&random, seed_or(1));
     make_simple(r);
     r->cluster.decode_max_batch = 1000;
     r->cluster.decode_kv_tokens = 100000000;
@@ -922,7 +916,7 @@ RIG_TEST(test_decode_against_loop)
 
         if (off_us < -2 || off_us > 2) {
             printf("\n    seed %llu, request %zu: %lld, not %lld",
-                   (unsigned long long)seed(), i,
+                   (unsigned long long)seed_or(1), i,
                    (long long)r->records[i].end_us, (long long)end[i]);
             CU_FAIL("ends at another time");
             break;
@@ -1077,7 +1071,7 @@ static void crowd(struct rig *r, uint32_t n)
     struct random_state random;
     int64_t at_us = 0;
 
-    random_init(&random, seed());
+    random_init(&random, seed_or(1));
     for (uint32_t i = 0; i < n; i++) {
         bool document = random_below(&random, 2) == 0;
         uint32_t tokens = 1 + random_below(&random, 2 * BLOCK);
@@ -1149,17 +1143,17 @@ static void replicate_always(void (*change)(struct cluster *))
 
 static void test_always(void)
 {
-    printf("\n    seed %llu ", (unsigned long long)seed());
-    check_always(no_change, seed());
-    check_always(tiny_memory, seed() + 1);
-    check_always(slow_links, seed() + 2);
-    check_always(coupled, seed() + 3);
-    check_always(coupled_uncached, seed() + 4);
-    check_always(pipelined, seed() + 5);
-    check_always(at_dispatch, seed() + 6);
-    check_always(unequal, seed() + 7);
-    check_always(paired, seed() + 8);
-    check_always(only_pairs, seed() + 9);
+    printf("\n    seed %llu ", (unsigned long long)seed_or(1));
+    check_always(no_change, seed_or(1));
+    check_always(tiny_memory, seed_or(1) + 1);
+    check_always(slow_links, seed_or(1) + 2);
+    check_always(coupled, seed_or(1) + 3);
+    check_always(coupled_uncached, seed_or(1) + 4);
+    check_always(pipelined, seed_or(1) + 5);
+    check_always(at_dispatch, seed_or(1) + 6);
+    check_always(unequal, seed_or(1) + 7);
+    check_always(paired, seed_or(1) + 8);
+    check_always(only_pairs, seed_or(1) + 9);
     replicate_always(no_change);
     replicate_always(tiny_memory);
     replicate_always(slow_links);

@@ -11,6 +11,7 @@
 
 #include "sim/sim.h"
 #include "sim/views/news.h"
+#include "tests/unit/cases.h"
 #include "tests/unit/suite.h"
 #include "traces/random.h"
 
@@ -26,13 +27,6 @@ struct rig {
     size_t n_records;
     struct sim_summary summary;
 };
-
-static uint64_t seed(void)
-{
-    const char *text = getenv("CONDUCTOR_SEED");
-
-    return text ? strtoull(text, NULL, 10) : 1;
-}
 
 static int next(void *arg, struct trace_request *request)
 {
@@ -82,8 +76,10 @@ static struct rig *rig_new(void)
     r->cluster.cost.decode[2] = 0.1;
     r->cluster.cost.range =
         (struct cost_model_range){0, 1 << 30, 1 << 30, 1 << 30, 1 << 30};
-    r->config = (struct sim_config){
-        .cluster = &r->cluster, .policy = "plan", .speed = 1.0, .seed = seed()};
+    r->config = (struct sim_config){.cluster = &r->cluster,
+                                    .policy = "plan",
+                                    .speed = 1.0,
+                                    .seed = seed_or(1)};
     return r;
 }
 
@@ -283,9 +279,9 @@ static void test_no_delay(void)
     static const char *const policies[] = {"plan", "least_loaded",
                                            "local_cache"};
 
-    printf("\n    seed %llu ", (unsigned long long)seed());
+    printf("\n    seed %llu ", (unsigned long long)seed_or(1));
     for (uint64_t i = 0; i < 40; i++) {
-        struct rig *r = draw(seed() * 1000 + i, i % 2 == 0);
+        struct rig *r = draw(seed_or(1) * 1000 + i, i % 2 == 0);
 
         r->config.policy = policies[i % 3];
         r->config.settings = plain_settings;
@@ -321,7 +317,7 @@ static void test_price(void)
     uint64_t n_priced = 0;
 
     for (uint64_t i = 0; i < 6; i++) {
-        struct rig *r = draw(seed() * 1000 + 900 + i, false);
+        struct rig *r = draw(seed_or(1) * 1000 + 900 + i, false);
 
         r->cluster.decode_nodes = 0;
         r->cluster.max_waiting = REQUESTS;
@@ -354,7 +350,7 @@ static void test_always(void)
     static const int64_t delays_us[] = {0, 1, 1000, 20000, 100000, 60000000};
 
     for (uint64_t i = 0; i < 40; i++) {
-        struct rig *r = draw(seed() * 1000 + 500 + i, i % 2 == 0);
+        struct rig *r = draw(seed_or(1) * 1000 + 500 + i, i % 2 == 0);
 
         r->config.state_delay_us = delays_us[i % 6];
         r->config.nothing_shared = i % 7 == 0;
@@ -448,7 +444,7 @@ static void test_news(void)
     static struct slow_news slow;
     struct random_state random;
 
-    random_init(&random, seed());
+    random_init(&random, seed_or(1));
     for (int round = 0; round < 20; round++) {
         struct sim_news news = {.delay_us = random_below(&random, 3000)};
         int64_t now_us = 0;

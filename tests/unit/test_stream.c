@@ -13,6 +13,7 @@
 #include "base/event_loop.h"
 #include "base/stream/stream.h"
 #include "cases.h"
+#include "tests/unit/cases.h"
 #include "tests/unit/suite.h"
 
 #define INPUT_BYTES 3000
@@ -40,10 +41,7 @@ static struct {
 
 static uint64_t draw(uint64_t below)
 {
-    t.bits ^= t.bits << 13;
-    t.bits ^= t.bits >> 7;
-    t.bits ^= t.bits << 17;
-    return t.bits % below;
+    return draw_u64(&t.bits) % below;
 }
 
 static char byte_at(uint64_t i)

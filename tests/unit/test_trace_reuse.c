@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "tests/unit/cases.h"
 #include "tests/unit/suite.h"
 #include "traces/random.h"
 #include "traces/reuse.h"
@@ -39,15 +40,6 @@ static void plain_touch(struct plain_lru *lru, uint64_t id)
     lru->ids[0] = id;
 }
 
-static uint64_t seed(void)
-{
-    const char *text = getenv("CONDUCTOR_SEED");
-    uint64_t s = text ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
-
-    printf("\n    CONDUCTOR_SEED=%" PRIu64, s);
-    return s;
-}
-
 /* Many more touches than blocks, so that slots run out again and again. */
 static void test_against_plain_lru(void)
 {
@@ -55,7 +47,7 @@ static void test_against_plain_lru(void)
     struct random_state random;
     uint64_t touches = 0;
 
-    random_init(&random, seed());
+    random_init(&random, cases_seed((uint64_t)time(NULL)));
     memset(plain, 0, sizeof plain);
     for (size_t c = 1; c <= CAPACITY_MAX; c++)
         plain[c].capacity = c;

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "disk_rig.h"
+#include "tests/unit/cases.h"
 #include "tests/unit/disk_check.h"
 #include "tests/unit/kv_store_check.h"
 #include "tests/unit/suite.h"
@@ -27,10 +28,7 @@ struct behind {
 
 static uint32_t rnd(struct behind *b, uint32_t n)
 {
-    b->rng ^= b->rng << 13;
-    b->rng ^= b->rng >> 7;
-    b->rng ^= b->rng << 17;
-    return (uint32_t)((b->rng >> 20) % n);
+    return draw_below(&b->rng, n);
 }
 
 static void on_released(void *arg)
@@ -269,11 +267,8 @@ static void walk(struct behind *b, uint32_t slots)
 
 static void test_random(void)
 {
-    const char *env = getenv("CONDUCTOR_SEED");
-    uint64_t seed = env ? strtoull(env, NULL, 0) : (uint64_t)time(NULL);
-    struct behind b = {.rng = seed * 0x9e3779b97f4a7c15u + 1};
+    struct behind b = {.rng = cases_seed((uint64_t)time(NULL))};
 
-    printf("\n    CONDUCTOR_SEED=%llu ", (unsigned long long)seed);
     walk(&b, 200);
     walk(&b, 13);
 }
