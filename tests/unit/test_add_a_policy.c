@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "conductor/core/schedule/schedule.h"
+#include "tests/unit/core_rig.h"
 #include "tests/unit/suite.h"
 #include "tools/replay/simulate/sim.h"
 
@@ -20,45 +21,28 @@ struct rig {
 
 static void rig_init(struct rig *r, double choices)
 {
-    const struct schedule_policy *policy =
-        schedule_policy_by_name("prefix_hash");
     struct pool_config pool = pool_config_default;
-    double options[POLICY_OPTIONS_MAX];
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(policy);
     memset(r, 0, sizeof(*r));
     r->cost.prefill[1] = 10;
     r->cost.range = (struct cost_model_range){1, 10000, 10000, 64, 1000000};
     pool.max_instances = SLOTS;
     r->pool = pool_new(&pool);
-    r->index = prefix_index_new(&(struct prefix_index_config){
-        .max_instances = SLOTS, .max_bytes = 1 << 20});
-    policy_options_init(policy, options);
-    CU_ASSERT_EQUAL(policy_options_set(policy, options, "choices", choices), 0);
-    CU_ASSERT_EQUAL(policy_options_set(policy, options, "blocks", 1), 0);
-    r->scheduler = scheduler_new(
-        &(struct schedule_config){.policy = policy, .options = options},
-        &(struct estimate_model){.cost = &r->cost,
-                                 .block_tokens = BLOCK,
-                                 .kv_bytes_per_token = 1000},
-        r->pool, r->index);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
+    r->index = core_index(SLOTS, 1 << 20);
+    CORE_SCHEDULER(r, "prefix_hash",
+                   (&(struct estimate_model){.cost = &r->cost,
+                                             .block_tokens = BLOCK,
+                                             .kv_bytes_per_token = 1000}),
+                   {"choices", choices}, {"blocks", 1});
     for (uint32_t i = 0; i < SLOTS; i++) {
-        CU_ASSERT_EQUAL(
-            pool_add(r->pool,
-                     &(struct pool_instance_config){.role = ROLE_PREFILL,
-                                                    .kv_capacity_tokens = 9000},
-                     &r->ids[i]),
-            0);
-        CU_ASSERT_EQUAL(pool_set_health(r->pool, r->ids[i], HEALTH_READY), 0);
+        r->ids[i] =
+            READY(r->pool, .role = ROLE_PREFILL, .kv_capacity_tokens = 9000);
     }
 }
 
 static void rig_fini(struct rig *r)
 {
-    scheduler_free(r->scheduler);
-    prefix_index_free(r->index);
-    pool_free(r->pool);
+    CORE_FREE(r);
 }
 
 /* Where a prompt of three blocks goes. */
@@ -121,18 +105,10 @@ static void test_choices(void)
 
     rig_init(&r, 2);
     first = place(&r, 5, 7);
-    CU_ASSERT_EQUAL(
-        pool_prefill_accept(r.pool, first,
-                            &(struct pool_prefill_request){
-                                .request_id = 9, .predicted_us = 5000}),
-        0);
+    ACCEPTS(r.pool, first, .request_id = 9, .predicted_us = 5000);
     second = place(&r, 5, 7);
     CU_ASSERT_NOT_EQUAL(second, first);
-    CU_ASSERT_EQUAL(
-        pool_prefill_accept(r.pool, second,
-                            &(struct pool_prefill_request){
-                                .request_id = 10, .predicted_us = 9000}),
-        0);
+    ACCEPTS(r.pool, second, .request_id = 10, .predicted_us = 9000);
     CU_ASSERT_EQUAL(place(&r, 5, 7), first);
     rig_fini(&r);
 }

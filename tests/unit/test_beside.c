@@ -5,6 +5,7 @@
 #include "conductor/core/plan/beside.h"
 #include "conductor/core/pool/pool.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/core_rig.h"
 #include "tests/unit/pool_check.h"
 #include "tests/unit/suite.h"
 #include "traces/random.h"
@@ -21,8 +22,6 @@ struct rig {
 static void rig_init(struct rig *r)
 {
     struct pool_config config = pool_config_default;
-    struct pool_instance_config instance = {
-        .role = ROLE_BOTH, .kv_capacity_tokens = 1000000, .block_tokens = 10};
 
     *r = (struct rig){.id = POOL_NO_INSTANCE};
     r->cost.decode[0] = STEP_US;
@@ -33,8 +32,8 @@ static void rig_init(struct rig *r)
     config.uncorrected = true;
     r->pool = pool_new(&config);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r->pool);
-    CU_ASSERT_EQUAL(pool_add(r->pool, &instance, &r->id), 0);
-    CU_ASSERT_EQUAL(pool_set_health(r->pool, r->id, HEALTH_READY), 0);
+    r->id = READY(r->pool, .role = ROLE_BOTH, .kv_capacity_tokens = 1000000,
+                  .block_tokens = 10);
 }
 
 static void rig_fini(struct rig *r)
@@ -58,15 +57,9 @@ static void accept(struct rig *r, uint64_t id, int64_t tokens, int64_t us,
 {
     CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->id, id, tokens, n_output),
                     0);
-    CU_ASSERT_EQUAL(pool_prefill_accept(r->pool, r->id,
-                                        &(struct pool_prefill_request){
-                                            .request_id = id,
-                                            .predicted_us = us,
-                                            .ready_at_us = NOW_US,
-                                            .arrived_us = NOW_US,
-                                            .uncached_tokens = tokens,
-                                            .work = even(tokens, us)}),
-                    0);
+    ACCEPTS(r->pool, r->id, .request_id = id, .predicted_us = us,
+            .ready_at_us = NOW_US, .arrived_us = NOW_US,
+            .uncached_tokens = tokens, .work = even(tokens, us));
     CU_ASSERT_EQUAL(pool_decode_likely(r->pool, r->id, id, n_output), 0);
 }
 
@@ -205,20 +198,15 @@ static void test_shared(void)
 
     for (int k = 0; k < 2; k++) {
         struct pool_config config = pool_config_default;
-        struct pool_instance_config instance = {
-            .role = ROLE_BOTH, .kv_capacity_tokens = 1000, .order = orders[k]};
         struct cost_model cost = {.prefill = {0, 100}};
         const struct pool_instance *i;
         struct pool *pool = pool_new(&config);
         uint32_t id;
 
         cost.range = (struct cost_model_range){1, 10000, 10000, 64, 1000000};
-        CU_ASSERT_EQUAL(pool_add(pool, &instance, &id), 0);
-        CU_ASSERT_EQUAL(
-            pool_prefill_accept(pool, id,
-                                &(struct pool_prefill_request){
-                                    .request_id = 1, .predicted_us = 30000}),
-            0);
+        id = ADDED(pool, .role = ROLE_BOTH, .kv_capacity_tokens = 1000,
+                   .order = orders[k]);
+        ACCEPTS(pool, id, .request_id = 1, .predicted_us = 30000);
         i = pool_get(pool, id);
         CU_ASSERT_EQUAL(beside_shared_us(&cost, 100, i, &none, 0, 2000, NOW_US),
                         k * 8000);

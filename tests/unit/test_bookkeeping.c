@@ -11,6 +11,7 @@
 #include "conductor/core/dispatch/dispatch.h"
 #include "conductor/core/pool/internal.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/core_rig.h"
 #include "tests/unit/pool_check.h"
 #include "tests/unit/suite.h"
 #include "traces/random.h"
@@ -149,8 +150,6 @@ static void draw_pool(struct rig *r)
 
 static void rig_init(struct rig *r, uint64_t seed)
 {
-    struct prefix_index_config index = {.max_instances = SLOTS,
-                                        .max_bytes = PREFIX_INDEX_BYTES_MIN};
     double options[POLICY_OPTIONS_MAX];
     struct schedule_config config = {.options = options};
 
@@ -160,7 +159,7 @@ static void rig_init(struct rig *r, uint64_t seed)
     draw_cost(r, &r->cost);
     draw_cost(r, &r->other);
     draw_pool(r);
-    r->index = prefix_index_new(&index);
+    r->index = core_index(SLOTS, PREFIX_INDEX_BYTES_MIN);
     config.policy = draw_policy(r);
     config.admission = one_in(r, 4) ? "none" : "plain";
     draw_options(r, config.policy, options);
@@ -192,9 +191,7 @@ static void rig_init(struct rig *r, uint64_t seed)
 
 static void rig_fini(struct rig *r)
 {
-    scheduler_free(r->scheduler);
-    prefix_index_free(r->index);
-    pool_free(r->pool);
+    CORE_FREE(r);
 }
 
 static void carry_out(struct rig *r, struct live *l,

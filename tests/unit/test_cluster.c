@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "conductor/cluster/internal.h"
 #include "conductor/core/observation/lengths.h"
+#include "tests/unit/core_rig.h"
 #include "tests/unit/suite.h"
 
 #define LEASE_US 3000000
@@ -245,15 +246,9 @@ static struct rig rig_new(void)
     config.max_pending_blocks = 1u << 21;
     r.pool = pool_new(&config);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r.pool);
-    CU_ASSERT_EQUAL_FATAL(
-        pool_add(r.pool,
-                 &(struct pool_instance_config){.name = "p",
-                                                .role = ROLE_PREFILL,
-                                                .kv_capacity_tokens = 10000,
-                                                .block_tokens = 16,
-                                                .link_bytes_per_s = 1e9},
-                 &r.prefill),
-        0);
+    r.prefill = ADDED(r.pool, .name = "p", .role = ROLE_PREFILL,
+                      .kv_capacity_tokens = 10000, .block_tokens = 16,
+                      .link_bytes_per_s = 1e9);
     r.cluster = cluster_new(
         r.base, NULL,
         &(struct cluster_options){.lease_us = LEASE_US, .model = ""}, &ops,
@@ -281,17 +276,10 @@ static void rig_free(struct rig *r)
 static void give(struct rig *r, uint64_t request, const uint64_t *keys,
                  size_t n)
 {
-    CU_ASSERT_EQUAL_FATAL(pool_prefill_accept(r->pool, r->prefill,
-                                              &(struct pool_prefill_request){
-                                                  .request_id = request,
-                                                  .predicted_us = 500,
-                                                  .ready_at_us = now_us,
-                                                  .arrived_us = now_us,
-                                                  .deadline_us = now_us + 900,
-                                                  .uncached_tokens = 48,
-                                                  .keys = keys,
-                                                  .n_keys = n}),
-                          0);
+    ACCEPTS(r->pool, r->prefill, .request_id = request, .predicted_us = 500,
+            .ready_at_us = now_us, .arrived_us = now_us,
+            .deadline_us = now_us + 900, .uncached_tokens = 48, .keys = keys,
+            .n_keys = n);
 }
 
 /* --- registry ----------------------------------------------------------- */

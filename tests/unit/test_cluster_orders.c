@@ -27,6 +27,7 @@
 #include "conductor/core/pool/record.h"
 #include "tests/unit/cases.h"
 #include "tests/unit/cluster_world.h"
+#include "tests/unit/core_rig.h"
 #include "tests/unit/pool_check.h"
 #include "tests/unit/suite.h"
 
@@ -95,16 +96,10 @@ static const struct cluster_pool_ops pool_ops = {on_freed, each};
 
 static void join(struct conductor *c, unsigned i)
 {
-    const struct pool_instance_config config = {
-        .name = names[i],
-        .role = i < PREFILLS ? ROLE_PREFILL : ROLE_DECODE,
-        .kv_capacity_tokens = 1000000,
-        .block_tokens = 16,
-        .link_bytes_per_s = 1e9};
-
-    CU_ASSERT_EQUAL_FATAL(pool_add(c->pool, &config, &c->instances[i]), 0);
-    CU_ASSERT_EQUAL_FATAL(
-        pool_set_health(c->pool, c->instances[i], HEALTH_READY), 0);
+    c->instances[i] = READY(c->pool, .name = names[i],
+                            .role = i < PREFILLS ? ROLE_PREFILL : ROLE_DECODE,
+                            .kv_capacity_tokens = 1000000, .block_tokens = 16,
+                            .link_bytes_per_s = 1e9);
     cluster_joined(c->joined);
 }
 
@@ -156,18 +151,10 @@ static void decide(struct conductor *c)
 
     if (c->n == REQUESTS_MAX || prefill == 0 || decode == 0)
         return;
-    CU_ASSERT_EQUAL_FATAL(pool_prefill_accept(c->pool, prefill,
-                                              &(struct pool_prefill_request){
-                                                  .request_id = r.id,
-                                                  .predicted_us = 500,
-                                                  .ready_at_us = now_us + 500,
-                                                  .arrived_us = now_us,
-                                                  .deadline_us = now_us + 90000,
-                                                  .uncached_tokens = 32,
-                                                  .work = {32, 500, 1, 2, 3},
-                                                  .keys = keys,
-                                                  .n_keys = 2}),
-                          0);
+    ACCEPTS(c->pool, prefill, .request_id = r.id, .predicted_us = 500,
+            .ready_at_us = now_us + 500, .arrived_us = now_us,
+            .deadline_us = now_us + 90000, .uncached_tokens = 32,
+            .work = {32, 500, 1, 2, 3}, .keys = keys, .n_keys = 2);
     CU_ASSERT_EQUAL_FATAL(
         pool_decode_expect(c->pool, decode,
                            &(struct pool_decode_request){

@@ -10,6 +10,7 @@
 #include "conductor/cluster/names.h"
 #include "conductor/core/observation/lengths.h"
 #include "conductor/core/schedule/schedule.h"
+#include "tests/unit/core_rig.h"
 #include "tests/unit/pool_check.h"
 #include "tests/unit/suite.h"
 
@@ -33,18 +34,8 @@ static struct lengths lengths;
 
 static uint32_t add(struct pool *pool, const char *name, unsigned role)
 {
-    uint32_t id;
-
-    CU_ASSERT_EQUAL_FATAL(
-        pool_add(pool,
-                 &(struct pool_instance_config){.name = name,
-                                                .role = role,
-                                                .kv_capacity_tokens = 10000,
-                                                .block_tokens = 16,
-                                                .link_bytes_per_s = 1e9},
-                 &id),
-        0);
-    return id;
+    return ADDED(pool, .name = name, .role = role, .kv_capacity_tokens = 10000,
+                 .block_tokens = 16, .link_bytes_per_s = 1e9);
 }
 
 static struct side side_new(bool decode_first)
@@ -112,19 +103,10 @@ static void put_request(struct teller *t, uint64_t request)
     struct cluster_event e = {.kind = CLUSTER_PREFILL, .request = request};
     struct pool *pool = t->side.pool;
 
-    CU_ASSERT_EQUAL(pool_prefill_accept(pool, t->side.p,
-                                        &(struct pool_prefill_request){
-                                            .request_id = request,
-                                            .predicted_us = 500,
-                                            .ready_at_us = 710,
-                                            .arrived_us = 700,
-                                            .deadline_us = 1600,
-                                            .uncached_tokens = 48,
-                                            .cached_tokens = 16,
-                                            .work = {48, 500, 1, 2, 3},
-                                            .keys = keys,
-                                            .n_keys = 3}),
-                    0);
+    ACCEPTS(pool, t->side.p, .request_id = request, .predicted_us = 500,
+            .ready_at_us = 710, .arrived_us = 700, .deadline_us = 1600,
+            .uncached_tokens = 48, .cached_tokens = 16,
+            .work = {48, 500, 1, 2, 3}, .keys = keys, .n_keys = 3);
     (void)pool_book(pool, &(struct pool_booking){t->side.p, POOL_INGRESS, 900},
                     t->side.p, request, 700);
     CU_ASSERT_EQUAL(
@@ -218,12 +200,8 @@ SIDE_TEST(test_told_running)
     struct cluster_event e = {.kind = CLUSTER_PREFILL, .request = 7};
 
     for (uint64_t r = 6; r <= 7; r++) /* the first is not told */
-        CU_ASSERT_EQUAL(pool_prefill_accept(
-                            t.side.pool, t.side.p,
-                            &(struct pool_prefill_request){.request_id = r,
-                                                           .predicted_us = 500,
-                                                           .arrived_us = 400}),
-                        0);
+        ACCEPTS(t.side.pool, t.side.p, .request_id = r, .predicted_us = 500,
+                .arrived_us = 400);
     CU_ASSERT_EQUAL(pool_prefill_started(t.side.pool, t.side.p, 7, 600), 0);
     CU_ASSERT_EQUAL(
         pool_read_prefill(t.side.pool, t.side.p, 7, 700, &e.prefill), 0);
@@ -369,8 +347,7 @@ static void pricer_init(struct pricer *x, struct side *s)
     CU_ASSERT_EQUAL(policy_options_set(plan, options, "price", 1), 0);
     x->cost = (struct cost_model){.prefill = {0, 1000},
                                   .range = {1, 10000, 10000, 64, 1000000}};
-    x->index = prefix_index_new(&(struct prefix_index_config){
-        .max_instances = 4, .max_bytes = 1 << 15});
+    x->index = core_index(4, 1 << 15);
     x->scheduler = scheduler_new(
         &(struct schedule_config){.policy = plan, .options = options},
         &(struct estimate_model){.cost = &x->cost,

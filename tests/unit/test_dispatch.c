@@ -8,6 +8,7 @@
 #include "conductor/core/dispatch/dispatch.h"
 #include "conductor/core/dispatch/held.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/core_rig.h"
 #include "tests/unit/suite.h"
 #include "traces/random.h"
 
@@ -27,15 +28,8 @@ struct rig {
 
 static uint32_t add_batch(struct rig *r, unsigned role, uint32_t max_batch)
 {
-    struct pool_instance_config config = {.role = role,
-                                          .kv_capacity_tokens = 5000,
-                                          .max_batch = max_batch,
-                                          .block_tokens = BLOCK};
-    uint32_t id = POOL_NO_INSTANCE;
-
-    CU_ASSERT_EQUAL(pool_add(r->pool, &config, &id), 0);
-    CU_ASSERT_EQUAL(pool_set_health(r->pool, id, HEALTH_READY), 0);
-    return id;
+    return READY(r->pool, .role = role, .kv_capacity_tokens = 5000,
+                 .max_batch = max_batch, .block_tokens = BLOCK);
 }
 
 static uint32_t add(struct rig *r, unsigned role)
@@ -46,10 +40,6 @@ static uint32_t add(struct rig *r, unsigned role)
 static void rig_init(struct rig *r)
 {
     struct pool_config pool = pool_config_default;
-    struct prefix_index_config index = {.max_instances = 8,
-                                        .max_bytes = 1 << 15};
-    struct schedule_config config = {
-        .policy = schedule_policy_by_name("least_loaded")};
 
     memset(r, 0, sizeof(*r));
     r->cost.prefill[1] = 1000;
@@ -57,15 +47,13 @@ static void rig_init(struct rig *r)
     r->cost.range = (struct cost_model_range){1, 10000, 10000, 64, 1000000};
     pool.max_instances = 8;
     r->pool = pool_new(&pool);
-    r->index = prefix_index_new(&index);
-    r->scheduler = scheduler_new(
-        &config,
+    r->index = core_index(8, 1 << 15);
+    dispatch_init(&r->dispatch);
+    r->dispatch.scheduler = r->scheduler = core_scheduler(
+        "least_loaded", NULL, 0,
         &(struct estimate_model){
             .cost = &r->cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1},
         r->pool, r->index);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
-    dispatch_init(&r->dispatch);
-    r->dispatch.scheduler = r->scheduler;
     r->dispatch.max_retries = 2;
     for (uint64_t i = 0; i < REQUESTS; i++)
         r->requests[i] =
@@ -77,9 +65,7 @@ static void rig_init(struct rig *r)
 
 static void rig_fini(struct rig *r)
 {
-    scheduler_free(r->scheduler);
-    prefix_index_free(r->index);
-    pool_free(r->pool);
+    CORE_FREE(r);
 }
 
 static enum dispatch_action place(struct rig *r, int i, int64_t now_us)
@@ -109,6 +95,13 @@ static void done(struct rig *r, int i)
 
 #define RIG_TEST(test) SUITE_TEST(test, struct rig, r, rig_init(r), rig_fini(r))
 
+/* With an instance of each role. */
+#define TWO_TEST(test)                                          \
+    SUITE_TEST(test, struct rig, r,                             \
+               (rig_init(r), r->prefill = add(r, ROLE_PREFILL), \
+                r->decode = add(r, ROLE_DECODE)),               \
+               rig_fini(r))
+
 RIG_TEST(test_without_instances)
 {
     r->dispatch.scheduler = NULL;
@@ -129,10 +122,8 @@ RIG_TEST(test_without_instances)
 }
 
 /* Hand-over and passage are taken off the SLO and put on the prediction. */
-RIG_TEST(test_slo_left)
+TWO_TEST(test_slo_left)
 {
-    r->prefill = add(r, ROLE_PREFILL);
-    r->decode = add(r, ROLE_DECODE);
     r->dispatch.overhead_us = 20000;
     r->requests[0].passage_us = 5000;
     r->requests[0].slo_ttft_us = 126000;
@@ -154,10 +145,8 @@ RIG_TEST(test_slo_left)
 }
 
 /* What came of forecasts teaches the next ones, and refuses nobody. */
-RIG_TEST(test_forecast)
+TWO_TEST(test_forecast)
 {
-    r->prefill = add(r, ROLE_PREFILL);
-    r->decode = add(r, ROLE_DECODE);
     r->dispatch.overhead_us = 20000;
     r->requests[0].slo_ttft_us = 126000;
     for (uint32_t i = 0; i < FORECAST_LEAST; i++) {
@@ -206,10 +195,8 @@ RIG_TEST(test_unpredicted)
 
 /* First come, first served: no request overtakes, and one that can never be
  * served is told at once. */
-RIG_TEST(test_wait)
+TWO_TEST(test_wait)
 {
-    r->prefill = add(r, ROLE_PREFILL);
-    r->decode = add(r, ROLE_DECODE);
     CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_SEND);
     CU_ASSERT_EQUAL(place(r, 1, NOW_US), DISPATCH_WAIT); /* no room */
     CU_ASSERT_EQUAL(place(r, 2, NOW_US), DISPATCH_WAIT);
@@ -235,10 +222,8 @@ RIG_TEST(test_wait)
 
 /* With an SLO a request waits only for room that is expected in time, and no
  * longer than that. */
-RIG_TEST(test_wait_with_slo)
+TWO_TEST(test_wait_with_slo)
 {
-    r->prefill = add(r, ROLE_PREFILL);
-    r->decode = add(r, ROLE_DECODE);
     CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_SEND);
     r->requests[1].slo_ttft_us = 999; /* room is expected in 10 x 100 us */
     CU_ASSERT_EQUAL(place(r, 1, NOW_US), DISPATCH_REJECT);
@@ -356,18 +341,12 @@ RIG_TEST(test_retry_is_due)
 /* With the policy plan, which prices, and an option of it. */
 static void use_plan(struct rig *r, const char *option, double value)
 {
-    const struct schedule_policy *plan = schedule_policy_by_name("plan");
-    double options[POLICY_OPTIONS_MAX];
-
-    policy_options_init(plan, options);
-    CU_ASSERT_EQUAL(policy_options_set(plan, options, option, value), 0);
     scheduler_free(r->scheduler);
-    r->dispatch.scheduler = r->scheduler = scheduler_new(
-        &(struct schedule_config){.policy = plan, .options = options},
-        &(struct estimate_model){
-            .cost = &r->cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1},
-        r->pool, r->index);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
+    r->dispatch.scheduler = CORE_SCHEDULER(
+        r, "plan",
+        (&(struct estimate_model){
+            .cost = &r->cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1}),
+        {option, value});
     r->prefill = add(r, ROLE_PREFILL);
     r->decode = add(r, ROLE_DECODE);
 }
@@ -445,29 +424,35 @@ static uint64_t below(uint64_t *state, uint64_t bound)
 
 static void passing_init(struct passing *p, bool coupled)
 {
-    double options[POLICY_OPTIONS_MAX];
-    const struct schedule_policy *plan = schedule_policy_by_name("plan");
     struct rig *r = &p->rig;
 
     memset(p, 0, sizeof(*p));
     rig_init(r);
     scheduler_free(r->scheduler);
-    policy_options_init(plan, options);
-    CU_ASSERT_EQUAL(policy_options_set(plan, options, "lengths", 0), 0);
-    CU_ASSERT_EQUAL(policy_options_set(plan, options, "bypass", BYPASS), 0);
-    r->scheduler = scheduler_new(
-        &(struct schedule_config){.policy = plan, .options = options},
-        &(struct estimate_model){.cost = &r->cost,
-                                 .block_tokens = BLOCK,
-                                 .kv_bytes_per_token = 1,
-                                 .coupled = coupled,
-                                 .step_tokens = coupled ? 1000 : 0},
-        r->pool, r->index);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
-    r->dispatch.scheduler = r->scheduler;
+    r->dispatch.scheduler = CORE_SCHEDULER(
+        r, "plan",
+        (&(struct estimate_model){.cost = &r->cost,
+                                  .block_tokens = BLOCK,
+                                  .kv_bytes_per_token = 1,
+                                  .coupled = coupled,
+                                  .step_tokens = coupled ? 1000 : 0}),
+        {"lengths", 0}, {"bypass", BYPASS});
     r->prefill = add_batch(r, coupled ? ROLE_BOTH : ROLE_PREFILL, 0);
     r->decode = add_batch(r, coupled ? ROLE_BOTH : ROLE_DECODE, 0);
 }
+
+static struct passing *passing_new(bool coupled)
+{
+    struct passing *p = malloc(sizeof(*p));
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    passing_init(p, coupled);
+    return p;
+}
+
+#define PASSING_TEST(test, coupled)                              \
+    SUITE_TEST_OF(test, struct passing, p, passing_new(coupled), \
+                  (rig_fini(&p->rig), free(p)))
 
 /* Whether others may pass it whatever they take: half of the requests have just
  * come, and a quarter have an SLO that is far. */
@@ -542,14 +527,12 @@ static void passing_round(struct passing *p)
  * what they took. */
 static int64_t check_passing(uint64_t seed, bool coupled, int n_more)
 {
-    struct passing *p = malloc(sizeof(*p));
+    struct passing *p = passing_new(coupled);
     uint64_t random = seed;
     unsigned failed = CU_get_number_of_failures();
     int64_t passed = 0;
     size_t n = 0;
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-    passing_init(p, coupled);
     for (; n_more > 0; n_more--)
         add_batch(&p->rig, coupled ? ROLE_BOTH : ROLE_DECODE, 0);
     while (n < PASSING || p->n_running > 0) {
@@ -587,14 +570,10 @@ static int64_t check_passing(uint64_t seed, bool coupled, int n_more)
 
 /* All that wait leave within the round in which they found no room, as where
  * their SLO is over between two orders. */
-static void test_passing_left(void)
+PASSING_TEST(test_passing_left, false)
 {
-    struct passing *p = malloc(sizeof(*p));
-    struct rig *r;
+    struct rig *r = &p->rig;
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-    passing_init(p, false);
-    r = &p->rig;
     for (int i = 0; i < 3; i++)
         r->requests[i].ask.n_tokens = i == 2 ? 100 : 2900;
     r->requests[1].slo_ttft_us = 30000000;
@@ -607,8 +586,6 @@ static void test_passing_left(void)
     CU_ASSERT_EQUAL(next(r, NOW_US + 30000000), 1);
     CU_ASSERT_EQUAL(r->order.reason, DISPATCH_WAITED_TOO_LONG);
     CU_ASSERT_EQUAL(next(r, NOW_US + 30000000), -1);
-    rig_fini(r);
-    free(p);
 }
 
 enum { LEAVING = 48, LEAVE_STEPS = 600 };
@@ -914,21 +891,13 @@ static void test_rounds(void)
 /* Two aggregated instances. One request waits for the room of the first: it is
  * not tried again before there is more, and who goes to the other one does not
  * count as passing it. */
-static void test_room_of_one(void)
+PASSING_TEST(test_room_of_one, true)
 {
-    struct passing *p = malloc(sizeof(*p));
-    struct rig *r;
+    struct rig *r = &p->rig;
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-    passing_init(p, true);
-    r = &p->rig;
     CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->prefill, 900, 4000, 2), 0);
     CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->prefill, 901, 400, 2), 0);
-    CU_ASSERT_EQUAL(
-        pool_prefill_accept(r->pool, r->decode,
-                            &(struct pool_prefill_request){
-                                .request_id = 902, .predicted_us = 1000000000}),
-        0);
+    ACCEPTS(r->pool, r->decode, .request_id = 902, .predicted_us = 1000000000);
     r->requests[0].ask.n_tokens = 3000;
     CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_WAIT);
     CU_ASSERT_EQUAL(r->requests[0].room.instance, r->prefill);
@@ -956,23 +925,17 @@ static void test_room_of_one(void)
     dispatch_freed(&r->dispatch);
     CU_ASSERT_EQUAL(next(r, NOW_US), 0);
     CU_ASSERT_EQUAL(pool_get(r->pool, r->prefill)->awaited_tokens, 0);
-    rig_fini(r);
-    free(p);
 }
 
 /* Two decode instances of 5000 tokens, 2900 and 3100 of them in use. The oldest
  * request needs 3100 and has been passed for long enough: the instance with
  * more room is kept for it, and the next one, which fits into either, goes to
  * the other. */
-static void test_room_is_kept(void)
+PASSING_TEST(test_room_is_kept, false)
 {
-    struct passing *p = malloc(sizeof(*p));
-    struct rig *r;
+    struct rig *r = &p->rig;
     uint32_t other;
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-    passing_init(p, false);
-    r = &p->rig;
     other = add_batch(r, ROLE_DECODE, 0);
     CU_ASSERT_EQUAL(pool_decode_accept(r->pool, other, 900, 3000, 2), 0);
     CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->decode, 901, 2800, 2), 0);
@@ -997,21 +960,15 @@ static void test_room_is_kept(void)
     CU_ASSERT_EQUAL(r->order.decision.decode, r->decode);
     CU_ASSERT_EQUAL(next(r, NOW_US), 2);
     CU_ASSERT_EQUAL(r->order.decision.decode, r->decode);
-    rig_fini(r);
-    free(p);
 }
 
 /* Likewise for an oldest request that may not go to the other instance, as one
  * that was tried there. */
-static void test_room_is_kept_excluded(void)
+PASSING_TEST(test_room_is_kept_excluded, false)
 {
-    struct passing *p = malloc(sizeof(*p));
-    struct rig *r;
+    struct rig *r = &p->rig;
     uint32_t other;
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-    passing_init(p, false);
-    r = &p->rig;
     other = add_batch(r, ROLE_DECODE, 0);
     CU_ASSERT_EQUAL(pool_decode_accept(r->pool, other, 900, 3000, 2), 0);
     CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->decode, 901, 2800, 2), 0);
@@ -1026,20 +983,14 @@ static void test_room_is_kept_excluded(void)
     dispatch_freed(&r->dispatch);
     CU_ASSERT_EQUAL(next(r, NOW_US), 1);
     CU_ASSERT_EQUAL(r->order.decision.decode, other);
-    rig_fini(r);
-    free(p);
 }
 
 static void add_pair(struct rig *r, unsigned role, uint8_t pair, int64_t used)
 {
-    struct pool_instance_config config = {.role = role,
-                                          .kv_capacity_tokens = 5000,
-                                          .pair = pair,
-                                          .block_tokens = BLOCK};
     uint32_t id = POOL_NO_INSTANCE;
 
-    CU_ASSERT_EQUAL(pool_add(r->pool, &config, &id), 0);
-    CU_ASSERT_EQUAL(pool_set_health(r->pool, id, HEALTH_READY), 0);
+    id = READY(r->pool, .role = role, .kv_capacity_tokens = 5000, .pair = pair,
+               .block_tokens = BLOCK);
     if (used > 0)
         CU_ASSERT_EQUAL(pool_decode_accept(r->pool, id, 900 + id, used, 1002),
                         0);
@@ -1047,14 +998,10 @@ static void add_pair(struct rig *r, unsigned role, uint8_t pair, int64_t used)
 
 /* Two groups of pairs: where the instance that is kept is the only one of its
  * group with room, the next request goes to the other group. */
-static void test_room_is_kept_of_pairs(void)
+PASSING_TEST(test_room_is_kept_of_pairs, true)
 {
-    struct passing *p = malloc(sizeof(*p));
-    struct rig *r;
+    struct rig *r = &p->rig;
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-    passing_init(p, true);
-    r = &p->rig;
     CU_ASSERT_EQUAL(pool_set_health(r->pool, r->prefill, HEALTH_GONE), 0);
     CU_ASSERT_EQUAL(pool_set_health(r->pool, r->decode, HEALTH_GONE), 0);
     for (uint8_t pair = 1; pair <= 2; pair++) {
@@ -1070,27 +1017,17 @@ static void test_room_is_kept_of_pairs(void)
     CU_ASSERT_EQUAL(place(r, 1, NOW_US), DISPATCH_WAIT);
     dispatch_freed(&r->dispatch);
     CU_ASSERT_EQUAL(next(r, NOW_US), 1);
-    rig_fini(r);
-    free(p);
 }
 
 /* Likewise where requests decode where they are prefilled: the oldest waits for
  * room on one instance, and a request that may not go there goes to the other.
  */
-static void test_room_is_kept_coupled(void)
+PASSING_TEST(test_room_is_kept_coupled, true)
 {
-    struct passing *p = malloc(sizeof(*p));
-    struct rig *r;
+    struct rig *r = &p->rig;
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-    passing_init(p, true);
-    r = &p->rig;
     CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->prefill, 900, 3000, 2), 0);
-    CU_ASSERT_EQUAL(
-        pool_prefill_accept(r->pool, r->decode,
-                            &(struct pool_prefill_request){
-                                .request_id = 902, .predicted_us = 1000000000}),
-        0);
+    ACCEPTS(r->pool, r->decode, .request_id = 902, .predicted_us = 1000000000);
     r->requests[0].ask.n_tokens = 3000;
     r->requests[0].arrived_us = NOW_US - 1000000000;
     CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_WAIT);
@@ -1107,22 +1044,13 @@ static void test_room_is_kept_coupled(void)
     CU_ASSERT_EQUAL(next(r, NOW_US), 2);
     CU_ASSERT_EQUAL(r->order.decision.decode, r->decode);
     CU_ASSERT_EQUAL(next(r, NOW_US), -1);
-    rig_fini(r);
-    free(p);
 }
 
 static uint32_t add_linked(struct rig *r, unsigned role)
 {
-    struct pool_instance_config config = {.role = role,
-                                          .kv_capacity_tokens = 5000,
-                                          .max_batch = 8,
-                                          .link_bytes_per_s = 1e6,
-                                          .block_tokens = BLOCK};
-    uint32_t id = POOL_NO_INSTANCE;
-
-    CU_ASSERT_EQUAL(pool_add(r->pool, &config, &id), 0);
-    CU_ASSERT_EQUAL(pool_set_health(r->pool, id, HEALTH_READY), 0);
-    return id;
+    return READY(r->pool, .role = role, .kv_capacity_tokens = 5000,
+                 .max_batch = 8, .link_bytes_per_s = 1e6,
+                 .block_tokens = BLOCK);
 }
 
 /* One prefill and one decode instance under plan, and so many bytes of KV on
@@ -1143,10 +1071,7 @@ static void rig_init_linked(struct rig *r, int64_t bytes)
     r->prefill = add_linked(r, ROLE_PREFILL);
     r->decode = add_linked(r, ROLE_DECODE);
     CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->decode, 99, 1, 2), 0);
-    CU_ASSERT_EQUAL(
-        pool_book_push(r->pool, &(struct pool_push){r->prefill, bytes, NOW_US},
-                       r->decode, 99),
-        0);
+    PUSHES(r->pool, r->decode, 99, r->prefill, bytes, NOW_US);
 }
 
 /* Behind a second of KV on its way to where it decodes a request waits; a link
@@ -1206,14 +1131,10 @@ static void test_links_hold_up(void)
 }
 
 /* Behind who waits for room, and not for a link, nobody waits for one. */
-static void test_behind_room(void)
+PASSING_TEST(test_behind_room, false)
 {
-    struct passing *p = malloc(sizeof(*p));
-    struct rig *r;
+    struct rig *r = &p->rig;
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-    passing_init(p, false);
-    r = &p->rig;
     CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->decode, 900, 4000, 2), 0);
     r->requests[0].ask.n_tokens = 3000;
     r->requests[1].slo_ttft_us = 4000000;
@@ -1224,8 +1145,6 @@ static void test_behind_room(void)
     CU_ASSERT_EQUAL(r->dispatch.n_for_link, 0);
     CU_ASSERT_EQUAL(next(r, NOW_US + 4000000), 1);
     CU_ASSERT_EQUAL(r->order.reason, DISPATCH_WAITED_TOO_LONG);
-    rig_fini(r);
-    free(p);
 }
 
 /* Two aggregated instances with room for one: where a prefill and its decode
@@ -1486,15 +1405,11 @@ RIG_TEST(test_waits_for_a_queue)
 
 /* Two tenants: a decode's room is charged for the answer that is expected, and
  * in the end for what it was. */
-static void test_charge_of_decode(void)
+PASSING_TEST(test_charge_of_decode, false)
 {
-    struct passing *p = malloc(sizeof(*p));
-    struct rig *r;
+    struct rig *r = &p->rig;
     const double *used_us;
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-    passing_init(p, false);
-    r = &p->rig;
     r->requests[0].tenant = 7;
     r->requests[1].tenant = 8;
     r->requests[0].ask.max_output_tokens = 1;
@@ -1511,8 +1426,6 @@ static void test_charge_of_decode(void)
     dispatch_decoded(&r->dispatch, &r->requests[1], 50, NOW_US);
     CU_ASSERT_DOUBLE_EQUAL(used_us[SHARE_DECODE], 5000.0 * 150 / 5000, 1e-6);
     CU_ASSERT_DOUBLE_EQUAL(used_us[SHARE_PREFILL], 100000.0, 1e-6);
-    rig_fini(r);
-    free(p);
 }
 
 /* Where places are what is short, twice the answer is charged twice. */

@@ -5,6 +5,7 @@
 
 #include "conductor/core/plan/estimate.h"
 #include "tests/unit/busy.h"
+#include "tests/unit/core_rig.h"
 #include "tests/unit/suite.h"
 
 /* The Mooncake paper's flops(n) = l (a n^2 d + b n d^2) on 8 x 312 TFLOP/s at
@@ -45,14 +46,8 @@ static struct pool *one_instance(uint32_t *id)
     config.max_decodes = 4;
     config.max_waiting = 3;
     pool = pool_new(&config);
-    CU_ASSERT_EQUAL(
-        pool_add(pool,
-                 &(struct pool_instance_config){.name = "w",
-                                                .role = ROLE_BOTH,
-                                                .kv_capacity_tokens = 200000,
-                                                .link_bytes_per_s = 100e9},
-                 id),
-        0);
+    *id = ADDED(pool, .name = "w", .role = ROLE_BOTH,
+                .kv_capacity_tokens = 200000, .link_bytes_per_s = 100e9);
     return pool;
 }
 
@@ -192,13 +187,8 @@ static void test_prefill(void)
     struct pool *pool = one_instance(&id);
     const struct pool_instance *i = pool_get(pool, id);
 
-    CU_ASSERT_EQUAL(
-        pool_add(pool,
-                 &(struct pool_instance_config){.role = ROLE_PREFILL,
-                                                .kv_capacity_tokens = 10,
-                                                .link_bytes_per_s = 100e9},
-                 &sender_id),
-        0);
+    sender_id = ADDED(pool, .role = ROLE_PREFILL, .kv_capacity_tokens = 10,
+                      .link_bytes_per_s = 100e9);
     const struct pool_instance *sender = pool_get(pool, sender_id);
 
     /* Sends that are accepted already come first. */
@@ -249,12 +239,10 @@ static void test_no_link(void)
 {
     struct cost_model cost = paper_model();
     struct estimate_model model = model_of(&cost);
-    struct pool_instance_config config = {.role = ROLE_PREFILL,
-                                          .kv_capacity_tokens = 1000000};
     struct pool *pool = pool_new(&pool_config_default);
     uint32_t id;
 
-    CU_ASSERT_EQUAL_FATAL(pool_add(pool, &config, &id), 0);
+    id = ADDED(pool, .role = ROLE_PREFILL, .kv_capacity_tokens = 1000000);
     const struct pool_instance *dead = pool_get(pool, id);
 
     CU_ASSERT_EQUAL(transfer_us(&model, pool, dead, 0, 0), 0);
@@ -299,15 +287,14 @@ static void test_decode_blocks(void)
 {
     struct cost_model cost = paper_model();
     struct estimate_model model = model_of(&cost);
-    struct pool_instance_config config = {
-        .role = ROLE_BOTH, .kv_capacity_tokens = 1024, .block_tokens = 256};
     struct estimate_memo memo;
     struct prefill_estimate p;
     struct decode_estimate e;
     uint32_t id;
     struct pool *pool = one_instance(&id);
 
-    CU_ASSERT_EQUAL(pool_add(pool, &config, &id), 0);
+    id = ADDED(pool, .role = ROLE_BOTH, .kv_capacity_tokens = 1024,
+               .block_tokens = 256);
     const struct pool_instance *i = pool_get(pool, id);
 
     for (uint64_t r = 1; r <= 3; r++)
@@ -336,13 +323,12 @@ static void test_max_batch(void)
 {
     struct cost_model cost = paper_model();
     struct estimate_model model = model_of(&cost);
-    struct pool_instance_config config = {
-        .role = ROLE_DECODE, .kv_capacity_tokens = 10000, .max_batch = 2};
     struct decode_estimate e;
     uint32_t id;
     struct pool *pool = one_instance(&id);
 
-    CU_ASSERT_EQUAL(pool_add(pool, &config, &id), 0);
+    id = ADDED(pool, .role = ROLE_DECODE, .kv_capacity_tokens = 10000,
+               .max_batch = 2);
     const struct pool_instance *i = pool_get(pool, id);
 
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 100, 30), 0);
@@ -457,12 +443,7 @@ static void test_random_ends(void)
         int64_t n_tokens = 1 + rand() % 3000, slo_us = 3000 + rand() % 30000;
         uint32_t id;
 
-        CU_ASSERT_EQUAL(
-            pool_add(pool,
-                     &(struct pool_instance_config){
-                         .role = ROLE_BOTH, .kv_capacity_tokens = 60000},
-                     &id),
-            0);
+        id = ADDED(pool, .role = ROLE_BOTH, .kv_capacity_tokens = 60000);
         i = pool_get(pool, id);
         for (uint64_t d = (uint64_t)(rand() % 64); d > 0; d--) {
             CU_ASSERT_EQUAL(
@@ -521,11 +502,7 @@ static void test_beside(void)
     prefill(&model, pool, i, 300, 0, 0, NULL, 0, &memo, &e);
     CU_ASSERT_EQUAL(e.beside_us, 100);
     /* Behind 2 ms of others' prefills the step is no matter. */
-    CU_ASSERT_EQUAL(
-        pool_prefill_accept(pool, id,
-                            &(struct pool_prefill_request){
-                                .request_id = 9, .predicted_us = 2000}),
-        0);
+    ACCEPTS(pool, id, .request_id = 9, .predicted_us = 2000);
     prefill(&model, pool, i, 300, 0, 0, NULL, 0, &memo, &e);
     CU_ASSERT_EQUAL(e.ttft_us, 2000 + 4100);
     pool_free(pool);
@@ -546,12 +523,8 @@ static void test_tbt_beside(void)
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 400, 10), 0);
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 2, 400, 10), 0);
     for (uint64_t r = 8; r < 10; r++)
-        CU_ASSERT_EQUAL(pool_prefill_accept(pool, id,
-                                            &(struct pool_prefill_request){
-                                                .request_id = r,
-                                                .predicted_us = 3000,
-                                                .uncached_tokens = 150}),
-                        0);
+        ACCEPTS(pool, id, .request_id = r, .predicted_us = 3000,
+                .uncached_tokens = 150);
     CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 8, 0), 0);
     estimate_decode(&model, i, 100, 10, &e);
     CU_ASSERT_EQUAL(e.tbt_us, 400 + 3 * 50); /* elsewhere they prefill */
@@ -612,11 +585,7 @@ static void test_room_beside(void)
     CU_ASSERT_EQUAL(e.queue_us, 0);
     model.coupled = true;
     /* The queue goes on meanwhile. */
-    CU_ASSERT_EQUAL(
-        pool_prefill_accept(pool, id,
-                            &(struct pool_prefill_request){
-                                .request_id = 9, .predicted_us = 20000}),
-        0);
+    ACCEPTS(pool, id, .request_id = 9, .predicted_us = 20000);
     estimate_prefill(&model, pool, i, &ask, &memo, &e);
     CU_ASSERT_EQUAL(e.room_us, 7800);
     CU_ASSERT_EQUAL(e.queue_us, 20000);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "conductor/core/dispatch/dispatch.h"
+#include "tests/unit/core_rig.h"
 #include "tests/unit/suite.h"
 
 enum { N = 8, LAYERS = 8 };
@@ -22,39 +23,26 @@ struct rig {
 static void rig_linked(struct rig *r, double lend, double bytes_per_s)
 {
     struct pool_config pool = pool_config_default;
-    struct prefix_index_config index = {.max_instances = N,
-                                        .max_bytes = 1 << 15};
-    const struct schedule_policy *plan = schedule_policy_by_name("plan");
-    double options[POLICY_OPTIONS_MAX];
 
     memset(r, 0, sizeof(*r));
-    policy_options_init(plan, options);
-    CU_ASSERT_EQUAL(policy_options_set(plan, options, "lend", lend), 0);
-    CU_ASSERT_EQUAL(policy_options_set(plan, options, "lend_efficiency", 0.8),
-                    0);
     r->cost.prefill[1] = 1000;
     r->cost.decode[1] = 100;
     r->cost.range = (struct cost_model_range){1, 100000, 100000, 64, 1000000};
     pool.max_instances = N;
     pool.order = queue_order_by_name("shortest_first_yield");
     r->pool = pool_new(&pool);
-    r->index = prefix_index_new(&index);
-    struct schedule_config config = {.policy = plan, .options = options};
-    struct estimate_model model = {
-        .cost = &r->cost, .block_tokens = 100, .kv_bytes_per_token = 1000};
-    r->scheduler = scheduler_new(&config, &model, r->pool, r->index);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
+    r->index = core_index(N, 1 << 15);
+    CORE_SCHEDULER(r, "plan",
+                   (&(struct estimate_model){.cost = &r->cost,
+                                             .block_tokens = 100,
+                                             .kv_bytes_per_token = 1000}),
+                   {"lend", lend}, {"lend_efficiency", 0.8});
     for (uint32_t i = 0; i < N; i++) {
-        struct pool_instance_config c = {
-            .name = "p",
-            .role = i == N - 1 ? ROLE_DECODE : ROLE_PREFILL,
-            .kv_capacity_tokens = 100000,
-            .link_bytes_per_s = bytes_per_s,
-            .most_stages = LAYERS,
-        };
-
-        CU_ASSERT_EQUAL(pool_add(r->pool, &c, &r->ids[i]), 0);
-        CU_ASSERT_EQUAL(pool_set_health(r->pool, r->ids[i], HEALTH_READY), 0);
+        r->ids[i] =
+            READY(r->pool, .name = "p",
+                  .role = i == N - 1 ? ROLE_DECODE : ROLE_PREFILL,
+                  .kv_capacity_tokens = 100000, .link_bytes_per_s = bytes_per_s,
+                  .most_stages = LAYERS);
     }
     r->request = (struct schedule_request){.request_id = 1,
                                            .n_tokens = 5120,
@@ -69,9 +57,7 @@ static void rig_init(struct rig *r, double lend)
 
 static void rig_fini(struct rig *r)
 {
-    scheduler_free(r->scheduler);
-    prefix_index_free(r->index);
-    pool_free(r->pool);
+    CORE_FREE(r);
 }
 
 static const struct schedule_decision *decide(struct rig *r)

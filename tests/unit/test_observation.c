@@ -2,6 +2,7 @@
 
 #include "conductor/core/observation/observation.h"
 #include "predictor/cost_model.h"
+#include "tests/unit/core_rig.h"
 #include "tests/unit/suite.h"
 
 static void test_prefill(void)
@@ -36,14 +37,12 @@ static void test_by_layer(void)
 static void test_load(void)
 {
     struct pool *pool = pool_new(&pool_config_default);
-    struct pool_instance_config config = {.role = ROLE_PREFILL,
-                                          .kv_capacity_tokens = 1000,
-                                          .link_bytes_per_s = 1e6};
     struct observation_load seen = {.link_bytes = 3000000, .us = 1000000};
     const double *rate;
     uint32_t id;
 
-    CU_ASSERT_EQUAL_FATAL(pool_add(pool, &config, &id), 0);
+    id = ADDED(pool, .role = ROLE_PREFILL, .kv_capacity_tokens = 1000,
+               .link_bytes_per_s = 1e6);
     rate = &pool_get(pool, id)->link_bytes_per_s;
     observation_load(pool, &seen); /* nobody knows whose */
     seen.holder = id;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "conductor/core/schedule/schedule.h"
+#include "tests/unit/core_rig.h"
 #include "tests/unit/suite.h"
 
 enum { BLOCK = 100, N_KEYS = 20, PAIR = 3 };
@@ -24,9 +25,6 @@ struct rig {
 static void rig_init(struct rig *r, const char *policy)
 {
     struct pool_config pool = pool_config_default;
-    struct prefix_index_config index = {.max_instances = 8,
-                                        .max_bytes = 1 << 15};
-    struct schedule_config config = {.policy = schedule_policy_by_name(policy)};
 
     memset(r, 0, sizeof(*r));
     r->cost.prefill[1] = 10;
@@ -37,15 +35,14 @@ static void rig_init(struct rig *r, const char *policy)
     pool.max_instances = 8;
     pool.max_waiting = 4;
     r->pool = pool_new(&pool);
-    r->index = prefix_index_new(&index);
+    r->index = core_index(8, 1 << 15);
     struct estimate_model model = {.cost = &r->cost,
                                    .block_tokens = BLOCK,
                                    .kv_bytes_per_token = 1,
                                    .coupled = true,
                                    .step_tokens = 512,
                                    .push = r->push};
-    r->scheduler = scheduler_new(&config, &model, r->pool, r->index);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
+    r->scheduler = core_scheduler(policy, NULL, 0, &model, r->pool, r->index);
     for (uint64_t k = 0; k < N_KEYS; k++)
         r->keys[k] = 1000 + k;
     r->request = (struct schedule_request){.request_id = 1,
@@ -58,19 +55,15 @@ static void rig_init(struct rig *r, const char *policy)
 
 static void rig_fini(struct rig *r)
 {
-    scheduler_free(r->scheduler);
-    prefix_index_free(r->index);
-    pool_free(r->pool);
+    CORE_FREE(r);
 }
 
 static void add(struct rig *r, unsigned role, uint8_t pair, uint32_t held)
 {
     uint32_t slot = pool_slots(r->pool);
-    struct pool_instance_config config = {
-        .role = role, .pair = pair, .kv_capacity_tokens = 5000};
 
-    CU_ASSERT_EQUAL(pool_add(r->pool, &config, &r->ids[slot]), 0);
-    CU_ASSERT_EQUAL(pool_set_health(r->pool, r->ids[slot], HEALTH_READY), 0);
+    r->ids[slot] =
+        READY(r->pool, .role = role, .pair = pair, .kv_capacity_tokens = 5000);
     CU_ASSERT_EQUAL(
         prefix_index_stored(r->index, slot, TIER_DEVICE, 0, r->keys, held), 0);
 }

@@ -6,6 +6,7 @@
 #include "conductor/core/plan/place.h"
 #include "conductor/core/plan/traffic.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/core_rig.h"
 #include "tests/unit/suite.h"
 #include "traces/random.h"
 
@@ -22,10 +23,6 @@ struct rig {
 static void rig_init(struct rig *r, uint32_t max_batch, const char *order)
 {
     struct pool_config config = pool_config_default;
-    struct pool_instance_config instance = {.role = ROLE_DECODE,
-                                            .kv_capacity_tokens = CAPACITY,
-                                            .max_batch = max_batch,
-                                            .block_tokens = BLOCK};
 
     *r =
         (struct rig){.model = {.block_tokens = BLOCK, .kv_bytes_per_token = 1}};
@@ -40,8 +37,8 @@ static void rig_init(struct rig *r, uint32_t max_batch, const char *order)
     config.order = queue_order_by_name(order);
     r->pool = pool_new(&config);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r->pool);
-    CU_ASSERT_EQUAL(pool_add(r->pool, &instance, &r->id), 0);
-    CU_ASSERT_EQUAL(pool_set_health(r->pool, r->id, HEALTH_READY), 0);
+    r->id = READY(r->pool, .role = ROLE_DECODE, .kv_capacity_tokens = CAPACITY,
+                  .max_batch = max_batch, .block_tokens = BLOCK);
 }
 
 static void rig_fini(struct rig *r)
@@ -203,16 +200,12 @@ static void test_passed(void)
         struct rig r;
 
         rig_init(&r, 8, orders[by_age]);
-        CU_ASSERT_EQUAL(pool_add(r.pool, &prefill, &prefill_id), 0);
+        prefill_id = core_add(r.pool, &prefill);
         expect_from(&r, 1, 490, 11, 0, prefill_id, 4000);
         for (uint64_t id = 1; id <= 2; id++)
-            CU_ASSERT_EQUAL(
-                pool_prefill_accept(r.pool, prefill_id,
-                                    &(struct pool_prefill_request){
-                                        .request_id = id,
-                                        .predicted_us = id == 1 ? 4000 : 3000,
-                                        .arrived_us = NOW_US}),
-                0);
+            ACCEPTS(r.pool, prefill_id, .request_id = id,
+                    .predicted_us = id == 1 ? 4000 : 3000,
+                    .arrived_us = NOW_US);
         CU_ASSERT_EQUAL(has_room(&r, 600, 4, 0, 0), !by_age); /* 3 ms */
         CU_ASSERT_FALSE(has_room(&r, 600, 5, 0, 0));
         CU_ASSERT_EQUAL(pool_decode_comes(r.pool, r.id, 1, NOW_US), 0);
@@ -224,22 +217,16 @@ static void test_passed(void)
 /* KV whose prefill is over is on its way; of one that was passed, none is. */
 RIG_TEST(test_late_push, 8, "fifo")
 {
-    struct pool_instance_config config = {.role = ROLE_BOTH,
-                                          .kv_capacity_tokens = CAPACITY,
-                                          .link_bytes_per_s = 1e6,
-                                          .block_tokens = BLOCK};
     const struct traffic_push push = {.n_tokens = 1000,
                                       .kv_bytes_per_token = 1,
                                       .due_us = NOW_US + 1000,
                                       .now_us = NOW_US};
     uint32_t to;
 
-    CU_ASSERT_EQUAL(pool_add(r->pool, &config, &to), 0);
+    to = ADDED(r->pool, .role = ROLE_BOTH, .kv_capacity_tokens = CAPACITY,
+               .link_bytes_per_s = 1e6, .block_tokens = BLOCK);
     CU_ASSERT_EQUAL(pool_decode_accept(r->pool, to, 1, 100, 11), 0);
-    CU_ASSERT_EQUAL(pool_book_push(r->pool,
-                                   &(struct pool_push){r->id, 4000, NOW_US - 1},
-                                   to, 1),
-                    0);
+    PUSHES(r->pool, to, 1, r->id, 4000, NOW_US - 1);
     CU_ASSERT_EQUAL(traffic_gap_us(5, pool_get(r->pool, to), &push), 5);
     CU_ASSERT_EQUAL(pool_decode_comes(r->pool, to, 1, NOW_US - 1), 0);
     CU_ASSERT_EQUAL(traffic_gap_us(5, pool_get(r->pool, to), &push), 2000);
@@ -249,10 +236,6 @@ RIG_TEST(test_late_push, 8, "fifo")
  * longer. */
 static void test_behind(void)
 {
-    struct pool_instance_config config = {.role = ROLE_BOTH,
-                                          .kv_capacity_tokens = CAPACITY,
-                                          .link_bytes_per_s = 1e6,
-                                          .block_tokens = BLOCK};
     struct traffic_push push = {
         .n_tokens = 1000, .kv_bytes_per_token = 1, .now_us = NOW_US};
     static const struct {
@@ -263,12 +246,10 @@ static void test_behind(void)
     struct rig r;
 
     rig_init(&r, 8, "fifo");
-    CU_ASSERT_EQUAL(pool_add(r.pool, &config, &to), 0);
+    to = ADDED(r.pool, .role = ROLE_BOTH, .kv_capacity_tokens = CAPACITY,
+               .link_bytes_per_s = 1e6, .block_tokens = BLOCK);
     CU_ASSERT_EQUAL(pool_decode_accept(r.pool, to, 1, 100, 11), 0);
-    CU_ASSERT_EQUAL(
-        pool_book_push(r.pool, &(struct pool_push){r.id, 4000, NOW_US + 90000},
-                       to, 1),
-        0);
+    PUSHES(r.pool, to, 1, r.id, 4000, NOW_US + 90000);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         push.due_us = NOW_US + cases[i].due_us;
         CU_ASSERT_EQUAL(traffic_behind_us(pool_get(r.pool, to), &push),
@@ -282,10 +263,6 @@ static void test_behind(void)
 /* What comes beside a push holds it up for its own length at most. */
 static void test_beside(void)
 {
-    struct pool_instance_config config = {.role = ROLE_BOTH,
-                                          .kv_capacity_tokens = CAPACITY,
-                                          .link_bytes_per_s = 1e6,
-                                          .block_tokens = BLOCK};
     static const int64_t bytes[] = {4000, 1000, 300};
     static const struct {
         int64_t due_us;
@@ -298,7 +275,8 @@ static void test_beside(void)
     struct rig r;
 
     rig_init(&r, 8, "fifo");
-    CU_ASSERT_EQUAL(pool_add(r.pool, &config, &to), 0);
+    to = ADDED(r.pool, .role = ROLE_BOTH, .kv_capacity_tokens = CAPACITY,
+               .link_bytes_per_s = 1e6, .block_tokens = BLOCK);
     beside = traffic_beside(pool_get(r.pool, to), &push);
     CU_ASSERT_EQUAL(beside.longest_us, 0);
     for (uint64_t i = 0; i < sizeof(bytes) / sizeof(bytes[0]); i++) {

@@ -7,6 +7,7 @@
 #include "conductor/core/pool/internal.h"
 #include "tests/unit/busy.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/core_rig.h"
 #include "tests/unit/pool_check.h"
 #include "tests/unit/suite.h"
 
@@ -35,14 +36,8 @@ static uint32_t add(struct pool *pool, unsigned role)
 {
     uint32_t id = POOL_NO_INSTANCE;
 
-    CU_ASSERT_EQUAL(
-        pool_add(pool,
-                 &(struct pool_instance_config){.name = "w",
-                                                .role = role,
-                                                .kv_capacity_tokens = 10000,
-                                                .link_bytes_per_s = 1e9},
-                 &id),
-        0);
+    id = ADDED(pool, .name = "w", .role = role, .kv_capacity_tokens = 10000,
+               .link_bytes_per_s = 1e9);
     CU_ASSERT_NOT_EQUAL(id, POOL_NO_INSTANCE);
     return id;
 }
@@ -295,11 +290,10 @@ SMALL_POOL_TEST(test_decode)
 /* Workers allocate whole blocks, and never feed the last token back. */
 SMALL_POOL_TEST(test_blocks)
 {
-    struct pool_instance_config config = {
-        .role = ROLE_BOTH, .kv_capacity_tokens = 1024, .block_tokens = 256};
     uint32_t id;
 
-    CU_ASSERT_EQUAL(pool_add(pool, &config, &id), 0);
+    id = ADDED(pool, .role = ROLE_BOTH, .kv_capacity_tokens = 1024,
+               .block_tokens = 256);
     const struct pool_instance *i = pool_get(pool, id);
 
     CU_ASSERT_EQUAL(pool_kv_tokens(i, 0, 0), 0);
@@ -321,11 +315,10 @@ SMALL_POOL_TEST(test_blocks)
 
 SMALL_POOL_TEST(test_max_batch)
 {
-    struct pool_instance_config config = {
-        .role = ROLE_DECODE, .kv_capacity_tokens = 1000, .max_batch = 2};
     uint32_t id;
 
-    CU_ASSERT_EQUAL(pool_add(pool, &config, &id), 0);
+    id = ADDED(pool, .role = ROLE_DECODE, .kv_capacity_tokens = 1000,
+               .max_batch = 2);
     const struct pool_instance *i = pool_get(pool, id);
 
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 10, 10), 0);
@@ -628,21 +621,15 @@ static void test_bookings(void)
     const struct pool_instance *i;
     uint32_t a, b;
 
-    CU_ASSERT_EQUAL(pool_add(pool, &config, &a), 0);
-    CU_ASSERT_EQUAL(pool_add(pool, &config, &b), 0);
+    a = core_add(pool, &config);
+    b = core_add(pool, &config);
     i = pool_get(pool, a);
     for (uint64_t n = 1; n <= 5; n++) {
         struct pool_prefill_request work = {.request_id = n};
 
         CU_ASSERT_EQUAL(pool_prefill_accept(pool, b, &work), 0);
-        CU_ASSERT_EQUAL(
-            pool_book(pool,
-                      &(struct pool_booking){a, POOL_EGRESS, (int64_t)n * 12},
-                      b, n, 0),
-            0);
-        CU_ASSERT_EQUAL(
-            pool_book(pool, &(struct pool_booking){a, TIER_DISK, 7}, b, n, 0),
-            0);
+        BOOKS(pool, b, n, 0, a, POOL_EGRESS, (int64_t)n * 12);
+        BOOKS(pool, b, n, 0, a, TIER_DISK, 7);
     }
     CU_ASSERT_EQUAL(i->egress_free_us, 60);
     CU_ASSERT_EQUAL(i->tier_free_us[TIER_DISK], 7);
@@ -681,17 +668,13 @@ static void test_bookings_of_the_gone(void)
     bounded.max_bookings = 2;
     struct pool *pool = pool_new(&bounded);
 
-    CU_ASSERT_EQUAL(pool_add(pool, &config, &a), 0);
-    CU_ASSERT_EQUAL(pool_add(pool, &config, &b), 0);
+    a = core_add(pool, &config);
+    b = core_add(pool, &config);
     for (uint64_t n = 1; n <= 3; n++) { /* the third one is over the bound */
         struct pool_prefill_request work = {.request_id = n};
 
         CU_ASSERT_EQUAL(pool_prefill_accept(pool, a, &work), 0);
-        CU_ASSERT_EQUAL(
-            pool_book(pool,
-                      &(struct pool_booking){b, POOL_EGRESS, (int64_t)n * 10},
-                      a, n, 0),
-            0);
+        BOOKS(pool, a, n, 0, b, POOL_EGRESS, (int64_t)n * 10);
     }
     CU_ASSERT_EQUAL(pool_get(pool, b)->egress_free_us, 30);
     CU_ASSERT_EQUAL(pool_prefill_cancel(pool, a, 3, 0), 0);
@@ -700,9 +683,8 @@ static void test_bookings_of_the_gone(void)
     CU_ASSERT_EQUAL(pool_get(pool, b)->egress_free_us, 20);
     CU_ASSERT_EQUAL(pool_remove(pool, b, 0), 0);
     CU_ASSERT(pool_check(pool));
-    CU_ASSERT_EQUAL(pool_add(pool, &config, &b), 0);
-    CU_ASSERT_EQUAL(
-        pool_book(pool, &(struct pool_booking){b, POOL_EGRESS, 5}, a, 1, 0), 0);
+    b = core_add(pool, &config);
+    BOOKS(pool, a, 1, 0, b, POOL_EGRESS, 5);
     CU_ASSERT_EQUAL(pool_prefill_cancel(pool, a, 1, 0), 0);
     CU_ASSERT_EQUAL(pool_get(pool, b)->egress_free_us, 0);
     CU_ASSERT(pool_check(pool));
@@ -783,15 +765,9 @@ SMALL_POOL_TEST(test_blocks_over)
     const struct pool_instance *i;
     uint32_t id;
 
-    CU_ASSERT_EQUAL(
-        pool_add(pool,
-                 &(struct pool_instance_config){.name = "w",
-                                                .role = ROLE_PREFILL,
-                                                .kv_capacity_tokens = 10000,
-                                                .block_tokens = 16,
-                                                .cache_tokens = 10 * 16},
-                 &id),
-        0);
+    id = ADDED(pool, .name = "w", .role = ROLE_PREFILL,
+               .kv_capacity_tokens = 10000, .block_tokens = 16,
+               .cache_tokens = 10 * 16);
     i = pool_get(pool, id);
     CU_ASSERT_EQUAL(pool_blocks_over(pool, i, 50), 0); /* nobody else waits */
     CU_ASSERT_EQUAL(accept(pool, id, 1, 1000, one, 6), 0);
@@ -807,15 +783,9 @@ SMALL_POOL_TEST(test_blocks_over)
     CU_ASSERT_EQUAL(pool_blocks_over(pool, i, 50), 0);
 
     /* Answers take part of what one holds that decodes, too. */
-    CU_ASSERT_EQUAL(pool_add(pool,
-                             &(struct pool_instance_config){
-                                 .name = "both",
-                                 .role = ROLE_PREFILL | ROLE_DECODE,
-                                 .kv_capacity_tokens = 160,
-                                 .block_tokens = 16,
-                                 .cache_tokens = 10 * 16},
-                             &id),
-                    0);
+    id = ADDED(pool, .name = "both", .role = ROLE_PREFILL | ROLE_DECODE,
+               .kv_capacity_tokens = 160, .block_tokens = 16,
+               .cache_tokens = 10 * 16);
     CU_ASSERT_EQUAL(accept(pool, id, 4, 1000, one, 6), 0);
     CU_ASSERT_EQUAL(pool_blocks_over(pool, pool_get(pool, id), 50), 0);
 
@@ -847,12 +817,8 @@ static void test_kept_for_longer(void)
                         0);
     }
     CU_ASSERT_EQUAL(pool_get(pool, id)->correction.ratio, 1.0);
-    CU_ASSERT_EQUAL(pool_prefill_accept(
-                        pool, id,
-                        &(struct pool_prefill_request){.request_id = 1,
-                                                       .predicted_us = 5000,
-                                                       .arrived_us = 200000}),
-                    0);
+    ACCEPTS(pool, id, .request_id = 1, .predicted_us = 5000,
+            .arrived_us = 200000);
     place = pool_queue_place(pool, pool_get(pool, id), 0, 9000, 0, 200000);
     CU_ASSERT_EQUAL(place.wait_us, 5000);
     CU_ASSERT_EQUAL(place.most_us, 5000);
@@ -935,13 +901,8 @@ SMALL_POOL_TEST(test_other_costs)
     CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 1, 2200, 0), 0);
     CU_ASSERT(i->correction.ratio > 1.1);
     CU_ASSERT_EQUAL(accept(pool, id, 2, 1100, NULL, 0), 0);
-    CU_ASSERT_EQUAL(pool_prefill_accept(
-                        pool, id,
-                        &(struct pool_prefill_request){.request_id = 3,
-                                                       .predicted_us = 1100,
-                                                       .shared_us = 100,
-                                                       .uncached_tokens = 100}),
-                    0);
+    ACCEPTS(pool, id, .request_id = 3, .predicted_us = 1100, .shared_us = 100,
+            .uncached_tokens = 100);
     CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 2, 0), 0);
     CU_ASSERT_EQUAL(pool_set_cost(pool, id, &own), 0);
     CU_ASSERT(pool_check(pool));

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "conductor/core/pool/record.h"
+#include "tests/unit/core_rig.h"
 #include "tests/unit/pool_check.h"
 #include "tests/unit/suite.h"
 
@@ -16,18 +17,8 @@ struct twins {
 
 static uint32_t add(struct pool *pool, const char *name, unsigned role)
 {
-    uint32_t id;
-
-    CU_ASSERT_EQUAL_FATAL(
-        pool_add(pool,
-                 &(struct pool_instance_config){.name = name,
-                                                .role = role,
-                                                .kv_capacity_tokens = 10000,
-                                                .block_tokens = 16,
-                                                .link_bytes_per_s = 1e9},
-                 &id),
-        0);
-    return id;
+    return ADDED(pool, .name = name, .role = role, .kv_capacity_tokens = 10000,
+                 .block_tokens = 16, .link_bytes_per_s = 1e9);
 }
 
 static struct twins twins_of(const char *order)
@@ -87,31 +78,18 @@ static void carry_decode(struct twins *t, uint64_t request)
 static void book(struct twins *t, uint64_t request, uint32_t holder,
                  unsigned channel, int64_t until_us)
 {
-    CU_ASSERT_EQUAL(pool_book(t->from,
-                              &(struct pool_booking){holder, channel, until_us},
-                              t->p[0], request, NOW_US),
-                    0);
+    BOOKS(t->from, t->p[0], request, NOW_US, holder, channel, until_us);
 }
 
 static void accept(struct twins *t, uint64_t request, int64_t cost_us)
 {
     const uint64_t keys[] = {request, request + 1};
 
-    CU_ASSERT_EQUAL(pool_prefill_accept(t->from, t->p[0],
-                                        &(struct pool_prefill_request){
-                                            .request_id = request,
-                                            .predicted_us = cost_us,
-                                            .ready_at_us = NOW_US + 10,
-                                            .loading_until_us = NOW_US + 20,
-                                            .arrived_us = NOW_US,
-                                            .deadline_us = NOW_US + 900,
-                                            .uncached_tokens = 100,
-                                            .cached_tokens = 32,
-                                            .stage = true,
-                                            .work = {100, cost_us, 1, 2, 3},
-                                            .keys = keys,
-                                            .n_keys = 2}),
-                    0);
+    ACCEPTS(t->from, t->p[0], .request_id = request, .predicted_us = cost_us,
+            .ready_at_us = NOW_US + 10, .loading_until_us = NOW_US + 20,
+            .arrived_us = NOW_US, .deadline_us = NOW_US + 900,
+            .uncached_tokens = 100, .cached_tokens = 32, .stage = true,
+            .work = {100, cost_us, 1, 2, 3}, .keys = keys, .n_keys = 2);
 }
 
 static const struct pool_instance *of(struct twins *t, int side, bool decodes)
@@ -172,15 +150,8 @@ TWINS_TEST(test_booked_at_once)
 {
     accept(t, 7, 500);
     book(t, 7, t->p[0], POOL_INGRESS, NOW_US + 50);
-    CU_ASSERT_EQUAL(
-        pool_prefill_accept(t->to, t->p[1],
-                            &(struct pool_prefill_request){.request_id = 8}),
-        0);
-    CU_ASSERT_EQUAL(
-        pool_book(t->to,
-                  &(struct pool_booking){t->p[1], POOL_INGRESS, NOW_US + 100},
-                  t->p[1], 8, NOW_US),
-        0);
+    ACCEPTS(t->to, t->p[1], .request_id = 8);
+    BOOKS(t->to, t->p[1], 8, NOW_US, t->p[1], POOL_INGRESS, NOW_US + 100);
     carry_prefill(t, 7);
     CU_ASSERT_EQUAL(of(t, 1, false)->ingress_free_us, NOW_US + 150);
 }
@@ -240,12 +211,8 @@ TWINS_TEST(test_implied)
     const struct queue_item *item;
 
     accept(t, 7, 5000);
-    CU_ASSERT_EQUAL(pool_prefill_accept(
-                        t->from, t->p[0],
-                        &(struct pool_prefill_request){.request_id = 8,
-                                                       .predicted_us = 700,
-                                                       .arrived_us = NOW_US}),
-                    0);
+    ACCEPTS(t->from, t->p[0], .request_id = 8, .predicted_us = 700,
+            .arrived_us = NOW_US);
     carry_prefill(t, 8);
     item = &of(t, 1, false)->queue[0];
     CU_ASSERT_EQUAL(item->deadline_us, NOW_US + 2 * (5000 + 700));
@@ -263,10 +230,7 @@ TWINS_TEST(test_decodes)
                            &(struct pool_decode_request){
                                7, 132, 50, 20, NOW_US + 5, t->p[0], 400}),
         0);
-    CU_ASSERT_EQUAL(pool_book_push(t->from,
-                                   &(struct pool_push){t->p[0], 1000, NOW_US},
-                                   t->d[0], 7),
-                    0);
+    PUSHES(t->from, t->d[0], 7, t->p[0], 1000, NOW_US);
     CU_ASSERT_EQUAL(pool_decode_likely(t->from, t->d[0], 7, 30), 0);
     carry_prefill(t, 7);
     carry_decode(t, 7);

@@ -6,6 +6,7 @@
 
 #include "conductor/core/replication/replicas.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/core_rig.h"
 #include "tests/unit/suite.h"
 #include "traces/random.h"
 
@@ -38,43 +39,28 @@ static uint32_t window_tokens; /* of nodes that are added; 0: any */
 
 static uint32_t add_node(struct pool *pool, unsigned role)
 {
-    const struct pool_instance_config config = {.role = role,
-                                                .kv_capacity_tokens = CAPACITY,
-                                                .link_bytes_per_s = LINK,
-                                                .block_tokens = BLOCK,
-                                                .window_tokens = window_tokens};
-    uint32_t id = POOL_NO_INSTANCE;
-
-    CU_ASSERT_EQUAL(pool_add(pool, &config, &id), 0);
-    CU_ASSERT_EQUAL(pool_set_health(pool, id, HEALTH_READY), 0);
-    return id;
+    return READY(pool, .role = role, .kv_capacity_tokens = CAPACITY,
+                 .link_bytes_per_s = LINK, .block_tokens = BLOCK,
+                 .window_tokens = window_tokens);
 }
 
 static void rig_init(struct rig *g, int nodes, double share)
 {
     struct pool_config pool = pool_config_default;
-    struct prefix_index_config index = {.max_instances = SLOTS + 1,
-                                        .max_bytes = 1 << 20};
-    const struct schedule_policy *plan = schedule_policy_by_name("plan");
-    double options[POLICY_OPTIONS_MAX];
 
     memset(g, 0, sizeof(*g));
     g->cost.prefill[1] = 1000;
     g->cost.range = (struct cost_model_range){1, 100000, 100000, 64, 1000000};
     pool.max_instances = SLOTS;
     g->pool = pool_new(&pool);
-    g->index = prefix_index_new(&index);
-    policy_options_init(plan, options);
-    CU_ASSERT_EQUAL(policy_options_set(plan, options, "replicate", share), 0);
-    g->scheduler = scheduler_new(
-        &(struct schedule_config){.policy = plan, .options = options},
-        &(struct estimate_model){.cost = &g->cost,
-                                 .block_tokens = BLOCK,
-                                 .kv_bytes_per_token = 1000,
-                                 .shared_store = SLOTS,
-                                 .shared_tier = TIER_SHARED},
-        g->pool, g->index);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(g->scheduler);
+    g->index = core_index(SLOTS + 1, 1 << 20);
+    CORE_SCHEDULER(g, "plan",
+                   (&(struct estimate_model){.cost = &g->cost,
+                                             .block_tokens = BLOCK,
+                                             .kv_bytes_per_token = 1000,
+                                             .shared_store = SLOTS,
+                                             .shared_tier = TIER_SHARED}),
+                   {"replicate", share});
     for (int n = 0; n < nodes; n++)
         g->nodes[n] = add_node(g->pool, ROLE_PREFILL);
     dispatch_init(&g->dispatch);
@@ -89,9 +75,7 @@ static void rig_init(struct rig *g, int nodes, double share)
 static void rig_fini(struct rig *g)
 {
     replication_free(g->r);
-    scheduler_free(g->scheduler);
-    prefix_index_free(g->index);
-    pool_free(g->pool);
+    CORE_FREE(g);
 }
 
 /* Returns what the index says. */
@@ -126,11 +110,8 @@ static void ask(struct rig *g, int chain, uint32_t blocks, double per_s,
 /* An instance computes from now on. */
 static void busy(struct rig *g, int node)
 {
-    CU_ASSERT_EQUAL(pool_prefill_accept(g->pool, g->nodes[node],
-                                        &(struct pool_prefill_request){
-                                            .request_id = ++g->next_request,
-                                            .predicted_us = 1000}),
-                    0);
+    ACCEPTS(g->pool, g->nodes[node], .request_id = ++g->next_request,
+            .predicted_us = 1000);
 }
 
 /* A rate, less the chance in what is counted of it: 5 s / ln 2 of requests. */
@@ -239,19 +220,10 @@ RIG_TEST(test_leaves_alone, 4, 0.5)
     busy(g, 0);
     ask(g, 0, 22, 10, 0, now_us);
     CU_ASSERT_EQUAL(pool_set_health(g->pool, g->nodes[1], HEALTH_DRAINING), 0);
-    CU_ASSERT_EQUAL(pool_prefill_accept(g->pool, g->nodes[2],
-                                        &(struct pool_prefill_request){
-                                            .request_id = ++g->next_request,
-                                            .predicted_us = 1000,
-                                            .keys = g->keys[0],
-                                            .n_keys = 22}),
-                    0);
-    CU_ASSERT_EQUAL(pool_book(g->pool,
-                              &(struct pool_booking){.holder = g->nodes[0],
-                                                     .channel = POOL_EGRESS,
-                                                     .until_us = now_us + 5000},
-                              POOL_NO_INSTANCE, 0, now_us),
-                    0);
+    ACCEPTS(g->pool, g->nodes[2], .request_id = ++g->next_request,
+            .predicted_us = 1000, .keys = g->keys[0], .n_keys = 22);
+    BOOKS(g->pool, POOL_NO_INSTANCE, 0, now_us, .holder = g->nodes[0],
+          .channel = POOL_EGRESS, .until_us = now_us + 5000);
     CU_ASSERT(replication_pass(g->r, now_us));
     CU_ASSERT(!replication_next(g->r, now_us, &a));
     CU_ASSERT(replication_next(g->r, now_us + 5000, &a));
@@ -259,13 +231,8 @@ RIG_TEST(test_leaves_alone, 4, 0.5)
     CU_ASSERT_EQUAL(a.reason.holders, 2);
     /* It fails; a prefill there will leave the blocks by the next pass. */
     replication_ended(g->r, a.id, 0, now_us - 20 * SECOND);
-    CU_ASSERT_EQUAL(pool_prefill_accept(g->pool, g->nodes[3],
-                                        &(struct pool_prefill_request){
-                                            .request_id = ++g->next_request,
-                                            .predicted_us = 1000,
-                                            .keys = g->keys[0],
-                                            .n_keys = 22}),
-                    0);
+    ACCEPTS(g->pool, g->nodes[3], .request_id = ++g->next_request,
+            .predicted_us = 1000, .keys = g->keys[0], .n_keys = 22);
     CU_ASSERT(!replication_next(g->r, now_us + 5000, &a));
     CU_ASSERT_EQUAL(
         pool_prefill_cancel(g->pool, g->nodes[3], g->next_request, now_us), 0);

@@ -5,6 +5,7 @@
 
 #include "conductor/core/roles/roles.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/core_rig.h"
 #include "tests/unit/suite.h"
 #include "traces/random.h"
 
@@ -25,26 +26,15 @@ struct rig {
 
 static uint32_t add_node(struct rig *g, unsigned role, bool switches)
 {
-    const struct pool_instance_config config = {.role = role,
-                                                .kv_capacity_tokens = CAPACITY,
-                                                .link_bytes_per_s = 1e9,
-                                                .block_tokens = BLOCK,
-                                                .switches = switches};
-    uint32_t id = POOL_NO_INSTANCE;
-
-    CU_ASSERT_EQUAL(pool_add(g->pool, &config, &id), 0);
-    CU_ASSERT_EQUAL(pool_set_health(g->pool, id, HEALTH_READY), 0);
-    return id;
+    return READY(g->pool, .role = role, .kv_capacity_tokens = CAPACITY,
+                 .link_bytes_per_s = 1e9, .block_tokens = BLOCK,
+                 .switches = switches);
 }
 
 static void rig_init_as(struct rig *g, uint32_t prefills, uint32_t decodes,
                         double lasting_s, bool coupled)
 {
     struct pool_config pool = pool_config_default;
-    struct prefix_index_config index = {.max_instances = SLOTS,
-                                        .max_bytes = 1 << 20};
-    const struct schedule_policy *plan = schedule_policy_by_name("plan");
-    double options[POLICY_OPTIONS_MAX];
 
     memset(g, 0, sizeof(*g));
     g->cost.prefill[1] = 1000;
@@ -53,18 +43,13 @@ static void rig_init_as(struct rig *g, uint32_t prefills, uint32_t decodes,
     g->cost.range = (struct cost_model_range){1, 100000, 100000, 64, 1000000};
     pool.max_instances = SLOTS;
     g->pool = pool_new(&pool);
-    g->index = prefix_index_new(&index);
-    policy_options_init(plan, options);
-    CU_ASSERT_EQUAL(
-        policy_options_set(plan, options, "switch_roles", lasting_s), 0);
-    g->scheduler = scheduler_new(
-        &(struct schedule_config){.policy = plan, .options = options},
-        &(struct estimate_model){.cost = &g->cost,
-                                 .block_tokens = BLOCK,
-                                 .kv_bytes_per_token = 1000,
-                                 .coupled = coupled},
-        g->pool, g->index);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(g->scheduler);
+    g->index = core_index(SLOTS, 1 << 20);
+    CORE_SCHEDULER(g, "plan",
+                   (&(struct estimate_model){.cost = &g->cost,
+                                             .block_tokens = BLOCK,
+                                             .kv_bytes_per_token = 1000,
+                                             .coupled = coupled}),
+                   {"switch_roles", lasting_s});
     dispatch_init(&g->dispatch);
     g->dispatch.scheduler = g->scheduler;
     g->r = roles_new(&g->dispatch, SLOTS, 0);
@@ -83,9 +68,7 @@ static void rig_init(struct rig *g, uint32_t prefills, uint32_t decodes,
 static void rig_fini(struct rig *g)
 {
     roles_free(g->r);
-    scheduler_free(g->scheduler);
-    prefix_index_free(g->index);
-    pool_free(g->pool);
+    CORE_FREE(g);
 }
 
 /* A request that takes so long to prefill, and has so many tokens. */

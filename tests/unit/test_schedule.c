@@ -7,6 +7,7 @@
 
 #include "conductor/core/schedule/schedule.h"
 #include "tests/unit/busy.h"
+#include "tests/unit/core_rig.h"
 #include "tests/unit/pool_check.h"
 #include "tests/unit/suite.h"
 
@@ -28,8 +29,6 @@ struct rig {
 static void rig_init(struct rig *r, const char *policy, double threshold)
 {
     struct pool_config pool = pool_config_default;
-    struct prefix_index_config index = {.max_instances = 8,
-                                        .max_bytes = 1 << 15};
     const struct schedule_policy *by = schedule_policy_by_name(policy);
     double options[POLICY_OPTIONS_MAX];
 
@@ -45,7 +44,7 @@ static void rig_init(struct rig *r, const char *policy, double threshold)
     pool.max_instances = 8;
     pool.max_waiting = 4;
     r->pool = pool_new(&pool);
-    r->index = prefix_index_new(&index);
+    r->index = core_index(8, 1 << 15);
     struct schedule_config config = {.policy = by, .options = options};
     struct estimate_model model = {
         .cost = &r->cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1000};
@@ -63,22 +62,18 @@ static void rig_init(struct rig *r, const char *policy, double threshold)
 
 static void rig_fini(struct rig *r)
 {
-    scheduler_free(r->scheduler);
-    prefix_index_free(r->index);
-    pool_free(r->pool);
+    CORE_FREE(r);
 }
 
 static void add(struct rig *r, unsigned role, uint32_t held_blocks,
                 int64_t queue_us)
 {
     uint32_t slot = pool_slots(r->pool);
-    struct pool_instance_config config = {
-        .role = role, .kv_capacity_tokens = 5000, .link_bytes_per_s = 1e9};
     struct pool_prefill_request work = {.request_id = 900,
                                         .predicted_us = queue_us};
 
-    CU_ASSERT_EQUAL(pool_add(r->pool, &config, &r->ids[slot]), 0);
-    CU_ASSERT_EQUAL(pool_set_health(r->pool, r->ids[slot], HEALTH_READY), 0);
+    r->ids[slot] = READY(r->pool, .role = role, .kv_capacity_tokens = 5000,
+                         .link_bytes_per_s = 1e9);
     CU_ASSERT_EQUAL(
         prefix_index_stored(r->index, slot, TIER_HOST, 0, r->keys, held_blocks),
         0);
@@ -377,21 +372,15 @@ RIG_TEST(test_in_time, "least_loaded", 1.0)
 static void test_to_the_letter(void)
 {
     struct rig r;
-    const struct schedule_policy *p = schedule_policy_by_name("global_cache");
 
     for (int rescue = 0; rescue < 2; rescue++) {
         rig_init(&r, "global_cache", 1.0);
-        struct schedule_config config = {.policy = p};
-        double options[POLICY_OPTIONS_MAX];
-        struct estimate_model model = {
-            .cost = &r.cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1000};
-
-        policy_options_init(p, options);
-        CU_ASSERT_EQUAL(policy_options_set(p, options, "rescue", rescue), 0);
-        config.options = options;
         scheduler_free(r.scheduler);
-        r.scheduler = scheduler_new(&config, &model, r.pool, r.index);
-        CU_ASSERT_PTR_NOT_NULL_FATAL(r.scheduler);
+        CORE_SCHEDULER(&r, "global_cache",
+                       (&(struct estimate_model){.cost = &r.cost,
+                                                 .block_tokens = BLOCK,
+                                                 .kv_bytes_per_token = 1000}),
+                       {"rescue", rescue});
         add(&r, ROLE_PREFILL, 8, 90000);
         add(&r, ROLE_PREFILL, 0, 1000); /* 800 + 1000 + 2500 */
         r.request.slo_ttft_us = 4300;

@@ -10,6 +10,7 @@
 #include "conductor/core/schedule/schedule.h"
 #include "tests/unit/busy.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/core_rig.h"
 #include "tests/unit/pool_check.h"
 #include "tests/unit/suite.h"
 
@@ -75,8 +76,7 @@ static void rig_init(struct rig *r, const char *policy, unsigned load_modes,
     pool.shared_steps = coupled;
     r->pool = pool_new(&pool);
     CU_ASSERT_EQUAL_FATAL(prefix_match_init(&r->pending, SLOTS), 0);
-    r->index = prefix_index_new(&(struct prefix_index_config){
-        .max_instances = SLOTS, .max_bytes = 1 << 17});
+    r->index = core_index(SLOTS, 1 << 17);
     struct schedule_config config = {.policy = by, .options = options};
     r->disks_send = disks_send;
     r->model = (struct estimate_model){.cost = &r->cost,
@@ -103,15 +103,9 @@ static struct scheduler *with_options(const struct rig *r, const char *name,
                                       double value, const char *other,
                                       double other_value)
 {
-    const struct schedule_policy *by = schedule_policy_by_name("plan");
-    double options[POLICY_OPTIONS_MAX];
+    const struct core_option options[] = {{name, value}, {other, other_value}};
 
-    policy_options_init(by, options);
-    CU_ASSERT_EQUAL(policy_options_set(by, options, name, value), 0);
-    CU_ASSERT_EQUAL(policy_options_set(by, options, other, other_value), 0);
-    return scheduler_new(
-        &(struct schedule_config){.policy = by, .options = options}, &r->model,
-        r->pool, r->index);
+    return core_scheduler("plan", options, 2, &r->model, r->pool, r->index);
 }
 
 static void rig_fini(struct rig *r)
@@ -125,14 +119,11 @@ static void rig_fini(struct rig *r)
 static uint32_t add(struct rig *r, double link, double disk)
 {
     uint32_t slot = pool_slots(r->pool);
-    struct pool_instance_config config = {
-        .role = coupled || all_decode ? ROLE_BOTH : ROLE_PREFILL,
-        .kv_capacity_tokens = 5000,
-        .link_bytes_per_s = link,
-        .tier_bytes_per_s = {[TIER_DISK] = disk}};
 
-    CU_ASSERT_EQUAL(pool_add(r->pool, &config, &r->ids[slot]), 0);
-    CU_ASSERT_EQUAL(pool_set_health(r->pool, r->ids[slot], HEALTH_READY), 0);
+    r->ids[slot] =
+        READY(r->pool, .role = coupled || all_decode ? ROLE_BOTH : ROLE_PREFILL,
+              .kv_capacity_tokens = 5000, .link_bytes_per_s = link,
+              .tier_bytes_per_s = {[TIER_DISK] = disk});
     return slot;
 }
 
@@ -248,20 +239,11 @@ RIG_TEST(test_load_all, "plan", WHOLE_BLOCKS, false)
 /* The slot that is chosen, with an option at 0; NULL: none. */
 static uint32_t chosen_with(struct rig *r, const char *option)
 {
-    const struct schedule_policy *plan = schedule_policy_by_name("plan");
-    double options[POLICY_OPTIONS_MAX];
-    uint32_t slot;
-
-    policy_options_init(plan, options);
-    if (option)
-        CU_ASSERT_EQUAL(policy_options_set(plan, options, option, 0), 0);
     scheduler_free(r->scheduler);
-    r->scheduler = scheduler_new(
-        &(struct schedule_config){.policy = plan, .options = options},
-        &r->model, r->pool, r->index);
+    r->scheduler = core_scheduler("plan", &(struct core_option){option, 0},
+                                  option ? 1 : 0, &r->model, r->pool, r->index);
     schedule_decide(r->scheduler, &r->request, &r->decision);
-    slot = pool_get(r->pool, r->decision.prefill)->slot;
-    return slot;
+    return pool_get(r->pool, r->decision.prefill)->slot;
 }
 
 /* The instance with more cached blocks gets the request although it ends later,
@@ -1496,12 +1478,8 @@ static int64_t fetch_costs_us(bool busy, int64_t slo_tbt_us)
     hold(&r, 1, TIER_DEVICE, 0, 4);
     wait_there(&r, 1, 7, 5000000);
     if (busy)
-        CU_ASSERT_EQUAL(
-            pool_book(r.pool,
-                      &(struct pool_booking){r.ids[1], POOL_INGRESS,
-                                             r.request.now_us + 105000},
-                      POOL_NO_INSTANCE, 0, 0),
-            0);
+        BOOKS(r.pool, POOL_NO_INSTANCE, 0, 0, r.ids[1], POOL_INGRESS,
+              r.request.now_us + 105000);
     CU_ASSERT_EQUAL(chosen_with(&r, NULL), 0);
     CU_ASSERT_EQUAL(r.decision.chosen.link_us, 40000);
     us = r.decision.chosen.score_us - r.decision.chosen.ttft_us -
@@ -1538,17 +1516,13 @@ static void test_held_up(void)
         for (int k = 0; k < 2; k++)
             (void)add(&r, 1e7, 0);
         config.link_bytes_per_s = slow ? 1e6 : 2e7;
-        CU_ASSERT_EQUAL(pool_add(r.pool, &config, &r.ids[2]), 0);
-        CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[2], HEALTH_READY), 0);
+        r.ids[2] = core_ready(r.pool, &config);
         r.request.max_output_tokens = 2;
         r.request.slo_tbt_us = limit * 1000000000;
         hold(&r, 0, TIER_DEVICE, 0, 4);
         CU_ASSERT_EQUAL(
             pool_decode_accept(r.pool, r.ids[2], 9, full ? 3800 : 1000, 2), 0);
-        CU_ASSERT_EQUAL(
-            pool_book_push(r.pool, &(struct pool_push){r.ids[0], 1 << 19, 0},
-                           r.ids[2], 9),
-            0);
+        PUSHES(r.pool, r.ids[2], 9, r.ids[0], 1 << 19, 0);
         schedule_decide(r.scheduler, &r.request, &r.decision);
         CU_ASSERT_EQUAL(r.decision.prefill,
                         r.ids[on && (limit || (full && !slow))]);
@@ -1638,25 +1612,19 @@ RIG_TEST(test_real_hit, "plan", 0, false)
 /* The predicted TBT of a decode that waits for its KV: by the median length. */
 static int64_t tbt_of(int64_t mean, int64_t median)
 {
-    struct pool_instance_config config = {.role = ROLE_DECODE,
-                                          .kv_capacity_tokens = 5000,
-                                          .link_bytes_per_s = 1e7};
     int64_t tbt_us;
     struct rig r;
 
     links = true;
     rig_init(&r, "plan", 0, false);
     (void)add(&r, 1e7, 0);
-    CU_ASSERT_EQUAL(pool_add(r.pool, &config, &r.ids[1]), 0);
-    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[1], HEALTH_READY), 0);
+    r.ids[1] = READY(r.pool, .role = ROLE_DECODE, .kv_capacity_tokens = 5000,
+                     .link_bytes_per_s = 1e7);
     r.request.max_output_tokens = 1000;
     r.request.expected_tokens = mean;
     r.request.median_tokens = median;
     CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[1], 9, 1, 2), 0);
-    CU_ASSERT_EQUAL(pool_book_push(r.pool,
-                                   &(struct pool_push){r.ids[0], 1 << 22, 0},
-                                   r.ids[1], 9),
-                    0);
+    PUSHES(r.pool, r.ids[1], 9, r.ids[0], 1 << 22, 0);
     schedule_decide(r.scheduler, &r.request, &r.decision);
     CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_ACCEPT);
     tbt_us = r.decision.tbt_us;
@@ -1681,9 +1649,6 @@ static void rig_init_behind(struct rig *r, double wait, bool last,
                             int64_t n_output, int64_t slo_ttft_us,
                             int64_t slo_tbt_us)
 {
-    struct pool_instance_config config = {.role = ROLE_DECODE,
-                                          .kv_capacity_tokens = 5000,
-                                          .link_bytes_per_s = 1e7};
 
     links = true;
     rig_init(r, "plan", 0, false);
@@ -1691,16 +1656,13 @@ static void rig_init_behind(struct rig *r, double wait, bool last,
     scheduler_free(r->scheduler);
     r->scheduler = with_options(r, "link_wait", wait, "link_last", last);
     (void)add(r, 1e7, 0);
-    CU_ASSERT_EQUAL(pool_add(r->pool, &config, &r->ids[1]), 0);
-    CU_ASSERT_EQUAL(pool_set_health(r->pool, r->ids[1], HEALTH_READY), 0);
+    r->ids[1] = READY(r->pool, .role = ROLE_DECODE, .kv_capacity_tokens = 5000,
+                      .link_bytes_per_s = 1e7);
     r->request.max_output_tokens = n_output;
     r->request.slo_ttft_us = slo_ttft_us;
     r->request.slo_tbt_us = slo_tbt_us;
     CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->ids[1], 9, 1, 2), 0);
-    CU_ASSERT_EQUAL(pool_book_push(r->pool,
-                                   &(struct pool_push){r->ids[0], 4200000, 0},
-                                   r->ids[1], 9),
-                    0);
+    PUSHES(r->pool, r->ids[1], 9, r->ids[0], 4200000, 0);
 }
 
 /* It is not sent before it must be. `retry_us` is 0 if it does not wait. */
@@ -1832,23 +1794,17 @@ static void test_long_on_link(void)
  * time. */
 static void test_waits_for_dead_link(void)
 {
-    struct pool_instance_config config = {.role = ROLE_DECODE,
-                                          .kv_capacity_tokens = 5000,
-                                          .link_bytes_per_s = 1e-9};
     struct rig r;
 
     links = true;
     rig_init(&r, "plan", 0, false);
     (void)add(&r, 1e7, 0);
-    CU_ASSERT_EQUAL(pool_add(r.pool, &config, &r.ids[1]), 0);
-    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[1], HEALTH_READY), 0);
+    r.ids[1] = READY(r.pool, .role = ROLE_DECODE, .kv_capacity_tokens = 5000,
+                     .link_bytes_per_s = 1e-9);
     r.request.max_output_tokens = 100;
     r.request.slo_ttft_us = r.request.slo_tbt_us = 1000000;
     CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[1], 9, 1, 2), 0);
-    CU_ASSERT_EQUAL(pool_book_push(r.pool,
-                                   &(struct pool_push){r.ids[0], 4200000, 0},
-                                   r.ids[1], 9),
-                    0);
+    PUSHES(r.pool, r.ids[1], 9, r.ids[0], 4200000, 0);
     schedule_decide(r.scheduler, &r.request, &r.decision);
     CU_ASSERT_EQUAL(r.decision.behind_us, COST_MODEL_MAX_US);
     CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_LINK_BUSY);

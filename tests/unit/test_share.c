@@ -11,6 +11,7 @@
 #include "conductor/core/dispatch/dispatch.h"
 #include "conductor/core/step/step.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/core_rig.h"
 #include "tests/unit/suite.h"
 #include "traces/random.h"
 
@@ -60,8 +61,6 @@ struct rig {
 static void rig_init(struct rig *r, double shares, uint64_t seed)
 {
     struct pool_config pool = pool_config_default;
-    struct prefix_index_config index = {.max_instances = NODES,
-                                        .max_bytes = 1 << 15};
     const struct schedule_policy *plan = schedule_policy_by_name("plan");
     double options[POLICY_OPTIONS_MAX];
     struct schedule_config config = {.policy = plan, .options = options};
@@ -81,7 +80,7 @@ static void rig_init(struct rig *r, double shares, uint64_t seed)
         policy_queue_order(&rules, QUEUE_ORDER_DEFAULT, true));
     CU_ASSERT_FATAL(pool.order->preempts);
     r->pool = pool_new(&pool);
-    r->index = prefix_index_new(&index);
+    r->index = core_index(NODES, 1 << 15);
     r->scheduler = scheduler_new(
         &config,
         &(struct estimate_model){
@@ -94,8 +93,7 @@ static void rig_init(struct rig *r, double shares, uint64_t seed)
                                             .max_batch = 1,
                                             .block_tokens = BLOCK};
 
-        CU_ASSERT_EQUAL(pool_add(r->pool, &node, &r->nodes[i]), 0);
-        CU_ASSERT_EQUAL(pool_set_health(r->pool, r->nodes[i], HEALTH_READY), 0);
+        r->nodes[i] = core_ready(r->pool, &node);
     }
     dispatch_init(&r->dispatch);
     r->dispatch.scheduler = r->scheduler;
@@ -108,9 +106,7 @@ static void rig_init(struct rig *r, double shares, uint64_t seed)
 static void rig_fini(struct rig *r)
 {
     free(r->jobs);
-    scheduler_free(r->scheduler);
-    prefix_index_free(r->index);
-    pool_free(r->pool);
+    CORE_FREE(r);
 }
 
 static void note(struct job *j, struct rig *r,

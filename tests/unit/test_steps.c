@@ -6,6 +6,7 @@
 #include "conductor/core/pool/pool.h"
 #include "predictor/learned.h"
 #include "predictor/steps.h"
+#include "tests/unit/core_rig.h"
 #include "tests/unit/suite.h"
 #include "traces/random.h"
 
@@ -222,13 +223,8 @@ static struct engine *engine_new(bool batches, uint32_t most, double load)
     config.shared_steps = true;
     e.pool = pool_new(&config);
     CU_ASSERT_PTR_NOT_NULL_FATAL(e.pool);
-    CU_ASSERT_EQUAL_FATAL(
-        pool_add(e.pool,
-                 &(struct pool_instance_config){.role = ROLE_PREFILL,
-                                                .name = "e",
-                                                .kv_capacity_tokens = 1 << 30},
-                 &e.id),
-        0);
+    e.id = ADDED(e.pool, .role = ROLE_PREFILL, .name = "e",
+                 .kv_capacity_tokens = 1 << 30);
     learned_init(&e.learned);
     learned_write(&e.learned, &e.cost);
     random_init(&random, 156);
@@ -261,14 +257,9 @@ static int64_t wait_us(struct engine *e, uint32_t k)
     int64_t wait_us, now_us = e->turn_us;
 
     for (uint32_t i = 0; i <= k; i++) {
-        CU_ASSERT_EQUAL(
-            pool_prefill_accept(e->pool, e->id,
-                                &(struct pool_prefill_request){
-                                    .request_id = PROMPTS + 1 + i,
-                                    .predicted_us = own_us,
-                                    .shared_us = (int64_t)e->cost.shared_us,
-                                    .uncached_tokens = 100}),
-            0);
+        ACCEPTS(e->pool, e->id, .request_id = PROMPTS + 1 + i,
+                .predicted_us = own_us, .shared_us = (int64_t)e->cost.shared_us,
+                .uncached_tokens = 100);
         if (i == 0)
             CU_ASSERT_EQUAL(
                 pool_prefill_started(e->pool, e->id, PROMPTS + 1, now_us), 0);

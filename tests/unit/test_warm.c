@@ -5,6 +5,7 @@
 
 #include "conductor/core/warm/warm.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/core_rig.h"
 #include "tests/unit/suite.h"
 #include "traces/random.h"
 
@@ -36,23 +37,13 @@ struct rig {
 
 static uint32_t add_node(struct pool *pool)
 {
-    const struct pool_instance_config config = {.role = ROLE_PREFILL,
-                                                .kv_capacity_tokens = 1 << 20,
-                                                .block_tokens = BLOCK};
-    uint32_t id = POOL_NO_INSTANCE;
-
-    CU_ASSERT_EQUAL(pool_add(pool, &config, &id), 0);
-    CU_ASSERT_EQUAL(pool_set_health(pool, id, HEALTH_READY), 0);
-    return id;
+    return READY(pool, .role = ROLE_PREFILL, .kv_capacity_tokens = 1 << 20,
+                 .block_tokens = BLOCK);
 }
 
 static void rig_init(struct rig *r, double on)
 {
     struct pool_config pool = pool_config_default;
-    struct prefix_index_config index = {.max_instances = SLOTS,
-                                        .max_bytes = 1 << 18};
-    const struct schedule_policy *plan = schedule_policy_by_name("plan");
-    double options[POLICY_OPTIONS_MAX];
 
     memset(r, 0, sizeof(*r));
     r->cost.prefill[1] = 1;
@@ -61,15 +52,12 @@ static void rig_init(struct rig *r, double on)
     r->slow.prefill[1] = 2;
     pool.max_instances = SLOTS;
     r->pool = pool_new(&pool);
-    r->index = prefix_index_new(&index);
-    policy_options_init(plan, options);
-    CU_ASSERT_EQUAL(policy_options_set(plan, options, "warm_on_reject", on), 0);
-    r->scheduler = scheduler_new(
-        &(struct schedule_config){.policy = plan, .options = options},
-        &(struct estimate_model){
-            .cost = &r->cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1},
-        r->pool, r->index);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
+    r->index = core_index(SLOTS, 1 << 18);
+    CORE_SCHEDULER(r, "plan",
+                   (&(struct estimate_model){.cost = &r->cost,
+                                             .block_tokens = BLOCK,
+                                             .kv_bytes_per_token = 1}),
+                   {"warm_on_reject", on});
     for (int n = 0; n < NODES; n++)
         r->nodes[n] = add_node(r->pool);
     CU_ASSERT_EQUAL(pool_set_cost(r->pool, r->nodes[NODES - 1], &r->slow), 0);
@@ -83,9 +71,7 @@ static void rig_init(struct rig *r, double on)
 
 static void rig_fini(struct rig *r)
 {
-    scheduler_free(r->scheduler);
-    prefix_index_free(r->index);
-    pool_free(r->pool);
+    CORE_FREE(r);
 }
 
 /* A refused prompt of the first blocks of a chain, and 10 tokens more. */
@@ -187,11 +173,7 @@ RIG_TEST(test_pieces)
     CU_ASSERT_PTR_NULL(begin(r, NOW_US, &other));
     end(r, job, 0, &piece, r->id);
     /* A request is accepted: it goes first. */
-    CU_ASSERT_EQUAL(
-        pool_prefill_accept(r->pool, r->nodes[1],
-                            &(struct pool_prefill_request){.request_id = 1000,
-                                                           .predicted_us = 9}),
-        0);
+    ACCEPTS(r->pool, r->nodes[1], .request_id = 1000, .predicted_us = 9);
     CU_ASSERT_PTR_NULL(begin(r, NOW_US, &piece));
     CU_ASSERT_EQUAL(pool_prefill_done(r->pool, r->nodes[1], 1000, -1, NOW_US),
                     0);
@@ -561,13 +543,8 @@ static void ask(struct obvious *o, struct running *running, int node,
         .runs = true};
     o->busy[node] = true;
     o->will[node][chain] = blocks;
-    CU_ASSERT_EQUAL(pool_prefill_accept(
-                        r->pool, r->nodes[node],
-                        &(struct pool_prefill_request){.request_id = r->id,
-                                                       .predicted_us = 1,
-                                                       .keys = r->keys[chain],
-                                                       .n_keys = blocks}),
-                    0);
+    ACCEPTS(r->pool, r->nodes[node], .request_id = r->id, .predicted_us = 1,
+            .keys = r->keys[chain], .n_keys = blocks);
 }
 
 /* Blocks leave an instance from the end. */
