@@ -88,8 +88,7 @@ class Case(engines.Case):
         print('    ' + text, flush=True)
 
     def metric(self, name, i):
-        return self.cluster.api.metrics()[
-            f'conductor_{name}{{instance="e{i}"}}']
+        return self.cluster.api.metric(name, instance=f'e{i}')
 
     def ask(self, prompt, max_tokens):
         while True:
@@ -104,9 +103,7 @@ class Case(engines.Case):
             if got.status != 404:
                 raise AssertionError(f'{got.status}: {got.body}')
             self.too_early += 1
-        why = self.cluster.api.request(
-            'GET', '/admin/explain/' +
-            got.headers['x-conductor-request-id']).body
+        why = self.cluster.api.explain(got)
         told = got.body['usage'].get('prompt_tokens_details') or {}
         return Answer(prompt, int(why['prefill'][1:]),
                       why['predicted']['used_blocks'],

@@ -118,7 +118,7 @@ class Pairs(vllm_cases.Behind):
                    WAIT_S)
 
     def instances(self):
-        return self.api.request('GET', '/admin/instances').body['instances']
+        return self.api.listed()
 
     def states(self):
         return [i['state'] for i in self.instances()]

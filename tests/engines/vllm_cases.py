@@ -140,8 +140,7 @@ class Behind(harness.Case):
         got = self.api.request('POST', path, {
             'model': engines.MODEL, 'max_tokens': 1, name: prompt, **more})
         self.assertEqual(got.status, 200, got.body)
-        why = self.api.request('GET', '/admin/explain/' + got.headers[
-            'x-conductor-request-id']).body
+        why = self.api.explain(got)
         self.local.why = why
         home = next(e for e in self.shared if e.name == why['prefill'])
         if settle:

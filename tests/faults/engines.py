@@ -254,13 +254,12 @@ def events_lost(s):
     s.load()
 
     def held():
-        return s.town.api.request('GET', '/admin/instances').body[
-            'instances'][0]['blocks']
+        return s.town.api.listed()[0]['blocks']
     # What requests may have left there counts, too, until it tells of its
     # blocks: it gets none meanwhile, and has ended those that it had.
     s.town.api.request('POST', '/admin/instances/e0/drain')
-    s.until('it has no request', lambda: s.town.api.request(
-        'GET', '/admin/instances').body['instances'][0]['exchanges'] == 0)
+    s.until('it has no request', lambda:
+        s.town.api.listed()[0]['exchanges'] == 0)
     with s.hits():
         for i in range(60):
             events.publish(cache.step(), lose=i % 3 == 1)

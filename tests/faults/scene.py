@@ -138,8 +138,7 @@ class Scene(Case):
 
     def until_states(self, **states):
         def have():
-            got = {i['name']: i['state'] for i in self.town.api.request(
-                'GET', '/admin/instances').body['instances']}
+            got = {i['name']: i['state'] for i in self.town.api.listed()}
             return all(got.get(n) == s for n, s in states.items())
         self.until(f'the instances are {states}', have)
 

@@ -209,7 +209,12 @@ def cost_model_json(prefill=(200, 50, 0, 0), decode=(200, 10, 0)):
                         'kv_tokens_max': 1000000}})
 
 
-Reply = collections.namedtuple('Reply', 'status headers body')
+class Reply(collections.namedtuple('Reply', 'status headers body')):
+    def ok(self):
+        """Itself, which must be a 200."""
+        if self.status != 200:
+            raise AssertionError(f'{self.status}: {self.body}')
+        return self
 
 
 class Api:
@@ -274,6 +279,22 @@ class Api:
         """(prefill, decode) instances that are ready."""
         have = self.health()['instances']
         return have['prefill'], have['decode']
+
+    def explain(self, asked):
+        """What was decided of a request: its id, or its Reply."""
+        if isinstance(asked, Reply):
+            asked = asked.headers['x-conductor-request-id']
+        return self.request('GET', '/admin/explain/' + asked).body
+
+    def listed(self):
+        """The entries of /admin/instances."""
+        return self.request('GET', '/admin/instances').body['instances']
+
+    def metric(self, name, **labels):
+        """conductor_NAME with these labels."""
+        which = ','.join(f'{key}="{value}"' for key, value in labels.items())
+        return self.metrics()[
+            f'conductor_{name}{{{which}}}' if labels else f'conductor_{name}']
 
     def metrics(self):
         """{'name{label="value"}': number}; fails where a line is none of
@@ -504,6 +525,17 @@ class Case(unittest.TestCase):
         """Ends a process before the case does."""
         self.processes.remove(process)
         self.assertIsNone(process.complaint())
+
+    def check_config(self, config, status, *words):
+        """Returns what `conductor -t` says of it: it ends with this status,
+        and says these words."""
+        path = self.write('c.json', json.dumps(config))
+        ended, _, errors = self.run_program(program(*CONDUCTOR), '-t', '-c',
+                                            path)
+        self.assertEqual(ended, status, errors)
+        for word in words:
+            self.assertIn(word, errors)
+        return errors
 
     def run_program(self, *command, limit_s=60):
         """Runs a program to its end; returns (status, output, errors)."""

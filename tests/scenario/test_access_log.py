@@ -92,8 +92,8 @@ class AccessLog(Case):
         cluster = self.cluster(config={'access_log': '/dev/full'})
         for _ in range(3):
             self.assertEqual(cluster.api.complete('x').status, 200)
-        wait_until('all are counted', lambda: cluster.api.metrics()[
-            'conductor_access_log_lost_total'] == 3)
+        wait_until('all are counted', lambda:
+            cluster.api.metric('access_log_lost_total') == 3)
 
     def test_it_is_a_trace(self):
         cluster = self.with_log(access_log_blocks=True)

@@ -17,11 +17,8 @@ NAMES = {'aliases': ['big', 'm/latest'], 'adapters': ['sql', 'law']}
 class Adapters(EngineCase):
     def ask(self, cluster, body, path='/v1/completions'):
         """The blocks that were expected to be cached."""
-        got = cluster.api.request('POST', path, body)
-        self.assertEqual(got.status, 200, got.body)
-        return cluster.api.request(
-            'GET', '/admin/explain/' + got.headers['x-conductor-request-id']
-        ).body['predicted']['used_blocks']
+        got = cluster.api.request('POST', path, body).ok()
+        return cluster.api.explain(got)['predicted']['used_blocks']
 
     def test_names_lead_to_the_model(self):
         cluster = self.engines(None, **NAMES)
@@ -73,8 +70,8 @@ class Adapters(EngineCase):
         stored(prompt[:32], 11, None, None, [None] * 2)
         stored(prompt[:48], 21, 'law', 2,
                [['law', 'salt'], ['law'], ['law']])
-        wait_until('they are known', lambda: cluster.api.metrics()[
-            'conductor_instance_blocks{instance="e0"}'] == 9)
+        wait_until('they are known', lambda:
+            cluster.api.metric('instance_blocks', instance='e0') == 9)
         self.assertEqual(
             [self.ask(cluster, {'model': m, 'prompt': prompt, **salt})
              for m, salt in (('sql', {}), ('big', {}), ('law', {}),
@@ -84,14 +81,9 @@ class Adapters(EngineCase):
 
     def test_errors_name_field_and_value(self):
         def refused(words, *engines_):
-            path = self.write('c.json', json.dumps({'engines': [
+            self.check_config({'engines': [
                 {'name': f'e{i}', 'url': 'http://h:1', 'model': 'm', **e}
-                for i, e in enumerate(engines_)]}))
-            status, _, errors = self.run_program(program(*CONDUCTOR), '-t',
-                                                 '-c', path)
-            self.assertEqual(status, 2, errors)
-            for word in words:
-                self.assertIn(word, errors)
+                for i, e in enumerate(engines_)]}, 2, *words)
         refused(['engines[0].adapters', '"x"'], {'adapters': 'x'})
         refused(['engines[0].adapters', 'at most 32'],
                 {'adapters': [f'a{i}' for i in range(33)]})

@@ -10,7 +10,7 @@ import time
 
 from engines import enter_loopback
 from test_forward import EngineCase
-from stand_in import Engine, chunk, event, stream_head
+from stand_in import Engine, chunk, stream_head
 from harness import (CONDUCTOR, Api, Case, Cluster, cost_model_json,
                      mostly_waits, program, wait_until)
 
@@ -66,8 +66,8 @@ class Door(Case):
         idle = [socket.create_connection(('127.0.0.1', cluster.ports['http']))
                 for _ in range(200)]
         self.addCleanup(lambda: [s.close() for s in idle])
-        wait_until('it closes those of before', lambda: admin.metrics()[
-            'conductor_http_evicted_total'] >= 170)
+        wait_until('it closes those of before', lambda:
+            admin.metric('http_evicted_total') >= 170)
         for _ in range(20):
             self.assertEqual(admin.health()['status'], 'ready')
             self.assertEqual(admin.request('GET', '/ready').status, 200)
@@ -132,8 +132,8 @@ class Drain(Case):
         other = threading.Thread(target=lambda: whole.append(
             cluster.api.complete('q' * 40, max_tokens=600)))
         other.start()
-        wait_until('both are in work', lambda: cluster.api.metrics()[
-            'conductor_http_in_flight'] == 2)
+        wait_until('both are in work', lambda:
+            cluster.api.metric('http_in_flight') == 2)
         self.stop(cluster)
         thread.join()
         other.join()

@@ -11,8 +11,7 @@ TEXT = 'The quick brown fox jumps over the lazy dog. '
 class Completions(Case):
     def test_answers_and_usage(self):
         api = self.cluster().api
-        reply = api.complete(TEXT, 8)
-        self.assertEqual(reply.status, 200, reply.body)
+        reply = api.complete(TEXT, 8).ok()
         body = reply.body
         self.assertEqual(body['object'], 'text_completion')
         self.assertEqual(body['model'], 'tiny')
@@ -63,7 +62,7 @@ class Completions(Case):
                 self.assertEqual(own.headers['x-request-id'],
                                  own.headers['x-conductor-request-id'])
         for name in ('mine-1', trace_id):
-            why = api.request('GET', f'/admin/explain/{name}').body
+            why = api.explain(name)
             self.assertEqual(why['reason'], 'slo_ttft_exceeded')
             self.assertEqual(why['client_request_id'], 'mine-1')
             self.assertEqual(why['traceparent'], names['traceparent'])
@@ -149,8 +148,7 @@ class Chat(Case):
     def test_answer_and_stream(self):
         api = self.cluster().api
         reply = api.request('POST', '/v1/chat/completions', {
-            'model': 'tiny', 'messages': self.MESSAGES, 'max_tokens': 6})
-        self.assertEqual(reply.status, 200, reply.body)
+            'model': 'tiny', 'messages': self.MESSAGES, 'max_tokens': 6}).ok()
         self.assertEqual(reply.body['object'], 'chat.completion')
         choice, = reply.body['choices']
         self.assertEqual(choice['message']['role'], 'assistant')
@@ -263,8 +261,7 @@ class Slo(Case):
         self.assertIsNone(reply.headers['Retry-After'])
         reply = api.request('POST', '/v1/completions',
                             {'model': 'tiny', 'prompt': TEXT,
-                             'max_tokens': 1}, {'x-slo-ttft-ms': '60000'})
-        self.assertEqual(reply.status, 200, reply.body)
+                             'max_tokens': 1}, {'x-slo-ttft-ms': '60000'}).ok()
 
     @mostly_waits
     def test_a_miss_that_passes_says_when(self):
@@ -281,8 +278,7 @@ class Slo(Case):
         self.assertError(reply, 429, 'first token')
         self.assertIn(int(reply.headers['Retry-After']), range(1, 61))
         told_ms = self.assert_true_miss(reply, 4000)
-        why = api.request('GET', '/admin/explain/' +
-                          reply.headers['x-conductor-request-id']).body
+        why = api.explain(reply)
         self.assertAlmostEqual(why['predicted']['tested_ttft_ms'], told_ms, 2)
         for answer in first:
             self.assertEqual(answer().status, 200)

@@ -47,7 +47,7 @@ class Attack(Case):
             data += more
 
     def gauge(self, cluster, name):
-        return cluster.api.metrics()[f'conductor_http_{name}']
+        return cluster.api.metric(f'http_{name}')
 
 
 class Early(Attack):

@@ -17,9 +17,6 @@ def chaos(*options):
 
 
 class Chaos(unittest.TestCase):
-    def short_name(self):
-        return self.id().replace('test_chaos.', '')
-
     def test_short(self):
         done = chaos('--answers', '600', '--clients', '6')
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

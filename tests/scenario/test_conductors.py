@@ -43,8 +43,7 @@ class Conductors(Case):
     def assert_no_token_lost(self, cluster, held):
         """It got what an undisturbed answer has."""
         text = held.text()
-        reply = cluster.api.complete(PROMPT, len(text))
-        self.assertEqual(reply.status, 200, reply.body)
+        reply = cluster.api.complete(PROMPT, len(text)).ok()
         self.assertEqual(reply.body['choices'][0]['text'], text)
 
     def wait_all(self, prefill, decode):
@@ -69,8 +68,7 @@ class Listed(Conductors):
         """What one conductor had computed, the other one finds; and who comes
         late finds all of it."""
         a, b = self.begin()
-        first = a.api.complete(PROMPT)
-        self.assertEqual(first.status, 200, first.body)
+        first = a.api.complete(PROMPT).ok()
         wait_until('b knows the blocks', lambda: total(
             b.api.metrics(), 'conductor_index_holders') == total(
                 a.api.metrics(), 'conductor_index_holders') > 0)
@@ -107,8 +105,7 @@ class Listed(Conductors):
                 c.api.metrics(), 'conductor_output_tokens_total') > 3)
         a.workers['d0'].child.terminate()
         for answer in answers:
-            reply = answer()
-            self.assertEqual(reply.status, 200, reply.body)
+            reply = answer().ok()
         self.assertEqual(a.workers['d0'].wait(), 0)
 
     def test_one_refuses(self):
@@ -528,8 +525,7 @@ class Shared(OverRedis):
         self.assertEqual(monitor.reply(), 'OK')
         word = 'Rumpelstilzchen'
         reply = a.api.complete(f'{word} dances around the fire. ' * 8, 8,
-                               user='Rapunzel')
-        self.assertEqual(reply.status, 200, reply.body)
+                               user='Rapunzel').ok()
         self.wait_foreign(b, 0)
         self.redis.command('ECHO', 'the end')
         seen = ''

@@ -20,9 +20,6 @@ COST = {'prefill': (1000, 1000, 0, 0)}
 
 
 class Worker(WorkerCase):
-    def short_name(self):
-        return self.id().replace('test_copies.', '')
-
     def test_copies(self):
         """What was copied is reported, used as if it had been computed here,
         and copied on; a copy may begin behind what is there."""
@@ -164,8 +161,8 @@ class Daemon(Case):
         for c in clients:
             c.start()
         try:
-            wait_until('it is copied', lambda: cluster.api.metrics()[
-                'conductor_replication_blocks_total'] > 0, 60)
+            wait_until('it is copied', lambda:
+                cluster.api.metric('replication_blocks_total') > 0, 60)
         finally:
             over.set()
             for c in clients:
@@ -174,9 +171,7 @@ class Daemon(Case):
         # Who has a copy uses it, and is told why it is there.
         while True:
             reply = cluster.api.complete(document + [9] * 40, 1)
-            told = cluster.api.request(
-                'GET', '/admin/explain/' +
-                reply.body['conductor']['request_id']).body
+            told = cluster.api.explain(reply.body['conductor']['request_id'])
             if told['copied']:
                 break
             holders = [c['to'] for c in cluster.api.request(
@@ -224,8 +219,7 @@ class Daemon(Case):
             return [h['instance'] for h in blocks[-1]['held']]
         self.assertError(ask(2), 404, 'no native worker', 'prompt')
         first = cluster.api.complete(document, 8)
-        reply = ask(3)
-        self.assertEqual(reply.status, 200)
+        reply = ask(3).ok()
         self.assertEqual((reply.body['blocks'], reply.body['holders'],
                           len(reply.body['orders'])), (n, 1, 2))
         for order in reply.body['orders']:

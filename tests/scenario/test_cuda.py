@@ -19,9 +19,6 @@ class Pages(LoadCase):
     """Workers of one machine, each with a card."""
     path = EMULATED
 
-    def short_name(self):
-        return self.id().replace('test_cuda.', '')
-
     def program(self):
         return program(*self.path)
 
@@ -98,8 +95,7 @@ class Cuda(Case):
         return cluster
 
     def complete(self, cluster):
-        reply = cluster.api.complete(TEXT, 6)
-        self.assertEqual(reply.status, 200, reply.body)
+        reply = cluster.api.complete(TEXT, 6).ok()
         return reply.body['choices'][0]['text']
 
     def test_a_card_that_disappears(self):
@@ -110,8 +106,7 @@ class Cuda(Case):
         self.write('p0.lost', '')
         # The cached prefix may draw all of them to the other worker.
         for n in range(20):
-            reply = cluster.api.complete(f'{n} ' + TEXT, 2)
-            self.assertEqual(reply.status, 200, reply.body)
+            reply = cluster.api.complete(f'{n} ' + TEXT, 2).ok()
             if not lost.alive():
                 break
         self.assertEqual(lost.wait(), 1)

@@ -14,9 +14,6 @@ MIB = 16  # of the slab: hundreds of blocks
 
 
 class DiskCase(WorkerCase):
-    def short_name(self):
-        return self.id().replace('test_disk.', '')
-
     def path(self, name='slab'):
         return os.path.join(self.folder.name, name)
 
@@ -391,8 +388,8 @@ class UnderAConductor(Case):
                                config={'policy': 'global_cache'})
         cold = self.answers(cluster)
         # What is written behind.
-        wait_until('all is on disk', lambda: cluster.api.metrics()[
-            'conductor_instance_disk_used_tokens{instance="p0"}'] >=
+        wait_until('all is on disk', lambda:
+            cluster.api.metric('instance_disk_used_tokens', instance='p0') >=
             12 * (300 // BLOCK_TOKENS * BLOCK_TOKENS))
         cluster.workers['p0'].kill()
         cluster.conductor.kill()

@@ -82,8 +82,7 @@ class Workers(Clients, Case):
             self.assertEqual(cluster.api.health()['instances']['draining'], 1)
 
             def idle():
-                i, = [i for i in cluster.api.request(
-                    'GET', '/admin/instances').body['instances']
+                i, = [i for i in cluster.api.listed()
                     if i['name'] == name]
                 return i['prefills'] == i['decodes'] == 0
             wait_until(f'{name} has ended its work', idle)
@@ -179,14 +178,12 @@ class Work(Case):
         """Who did; all answers are right."""
         names = []
         for answer in answers:
-            reply = answer()
-            self.assertEqual(reply.status, 200, reply.body)
+            reply = answer().ok()
             names.append(reply.headers['x-conductor-' + which])
         return names
 
     def number(self, cluster, name, field):
-        one, = [i for i in cluster.api.request(
-            'GET', '/admin/instances').body['instances'] if i['name'] == name]
+        one, = [i for i in cluster.api.listed() if i['name'] == name]
         return one[field]
 
     @mostly_waits
@@ -203,7 +200,7 @@ class Work(Case):
         self.assertEqual(change(cluster, 'p0', 'drain').status, 200)
         names = self.served_by(answers, 'prefill')
         self.assertGreater(names.count('p1'), 3, names)
-        self.assertEqual(cluster.api.metrics()['conductor_retries_total'], 0)
+        self.assertEqual(cluster.api.metric('retries_total'), 0)
 
     @mostly_waits
     def test_a_worker_that_is_told_to_end(self):
@@ -234,7 +231,7 @@ class Work(Case):
             self.assertFalse([e for e in events[:-1] if 'error' in e])
             self.assertEqual(worker.wait(), 0)
             self.assertEqual(
-                cluster.api.metrics()['conductor_retries_total'], 0)
+                cluster.api.metric('retries_total'), 0)
             self.assertRegex(cluster.conductor.log(),
                              f'worker {name} .* left\n')
 
@@ -320,8 +317,7 @@ class Engines(InstanceCase):
         self.assertEqual(cluster.api.request(
             'POST', '/admin/reload').body['taken'], ['engines'])
         wait_until('the new one drains', lambda: [
-            i['url'] for i in cluster.api.request(
-                'GET', '/admin/instances').body['instances']
+            i['url'] for i in cluster.api.listed()
             if i['state'] == 'draining'] == [b.url])
         self.assertEqual(change(cluster, 'a', 'undrain').body['state'],
                          'ready')

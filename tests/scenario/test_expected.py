@@ -70,8 +70,7 @@ class Expected(Case):
         got = self.api.request('POST', '/v1/completions',
                                {'model': 'm', 'prompt': prompt})
         self.assertEqual(got.status, self.status, got.body)
-        why = self.api.request('GET', '/admin/explain/' + got.headers[
-            'x-conductor-request-id']).body
+        why = self.api.explain(got)
         return (why['prefill'], why['predicted']['used_blocks'],
                 why['predicted']['stored_blocks'])
 
@@ -79,8 +78,7 @@ class Expected(Case):
         """Events of an engine, which the conductor has before this returns."""
         i = int(name[1])
         def taken():
-            return self.api.metrics()[
-                f'conductor_engine_events_total{{instance="{name}"}}']
+            return self.api.metric('engine_events_total', instance=name)
         before = taken()
         self.publishers[i].publish(events)
         wait_until('they are taken', lambda: taken() >= before + len(events))
@@ -132,8 +130,8 @@ class Expected(Case):
         wait_until('it is sent', lambda: max(blocks()) > 8)
         first = blocks().index(max(blocks()))
         self.all[first].silent = self.go_on
-        wait_until('it is taken back', lambda: self.api.metrics()[
-            'conductor_retries_total'] == 1, 60)
+        wait_until('it is taken back', lambda:
+            self.api.metric('retries_total') == 1, 60)
         self.assertEqual(blocks()[first], 8)
         self.go_on.set()
         self.assertEqual(got()[0], f'e{1 - first}')
@@ -151,8 +149,8 @@ class Expected(Case):
         for engine in self.all:
             engine.metrics = ('vllm:cache_config_info{block_size="4",'
                               'num_gpu_blocks="77"} 1\n')
-        wait_until('blocks are told', lambda: self.api.metrics()[
-            'conductor_engine_kv_blocks{instance="e0"}'] == 77)
+        wait_until('blocks are told', lambda:
+            self.api.metric('engine_kv_blocks', instance='e0') == 77)
         self.assertEqual(self.ask(PROMPT), ('e0', USED, USED))
 
 

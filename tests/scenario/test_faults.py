@@ -18,9 +18,6 @@ def faults(*options):
 
 
 class Faults(unittest.TestCase):
-    def short_name(self):
-        return self.id().replace('test_faults.', '')
-
     def test_some(self):
         done = faults('--only', 'killed_in_decode,conductor_stopped,'
                       'link_silent,closes_in_the_middle')

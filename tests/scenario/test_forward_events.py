@@ -54,15 +54,14 @@ class Behind(engines.Case):
             'model': engines.MODEL, 'max_tokens': max_tokens, what: prompt})
         self.assertEqual(got.status, 200, got.body)
         self.last = got.headers['x-conductor-request-id']
-        why = cluster.api.request('GET', '/admin/explain/' + self.last).body
+        why = cluster.api.explain(self.last)
         told = got.body['usage'].get('prompt_tokens_details') or {}
         return (why['prefill'], 16 * why['predicted']['used_blocks'],
                 told.get('cached_tokens', 0))
 
     @staticmethod
     def metric(cluster, name, i=0):
-        return cluster.api.metrics()[
-            f'conductor_{name}{{instance="e{i}"}}']
+        return cluster.api.metric(name, instance=f'e{i}')
 
 
 class Mocked(Behind):
@@ -162,7 +161,7 @@ class Mocked(Behind):
 
     @staticmethod
     def kv_events(cluster):
-        one, = cluster.api.request('GET', '/admin/instances').body['instances']
+        one, = cluster.api.listed()
         return one.get('kv_events')
 
     def test_events_that_stop(self):
@@ -374,8 +373,8 @@ class Tokenized(Behind):
         self.assertEqual([p for p, _ in found], [t for _, t in found])
         self.assertTrue(all(t > 100 for _, t in found[1:]), found)
         self.assertEqual(len(self.asked), 4)
-        self.assertEqual(cluster.api.metrics()[
-            'conductor_tokenized_total{result="tokens"}'], 4)
+        self.assertEqual(
+            cluster.api.metric('tokenized_total', result='tokens'), 4)
 
     def test_the_same_text_is_asked_for_once(self):
         cluster, _ = self.behind(1, urls=self.before, index='events')
@@ -384,8 +383,7 @@ class Tokenized(Behind):
             self.ask(cluster, 'A rainy day. ' * 10)
         self.ask(cluster, 'A rainy day. ' * 11)
         self.assertEqual(len(self.asked), 2)
-        self.assertEqual([cluster.api.metrics()[
-            f'conductor_tokenized_total{{result="{r}"}}']
+        self.assertEqual([cluster.api.metric('tokenized_total', result=r)
             for r in ('tokens', 'cached', 'failed')], [2, 2, 0])
         _, predicted, told = self.ask(cluster, 'A rainy day. ' * 10)
         self.assertEqual(predicted, told)
@@ -421,8 +419,7 @@ class Tokenized(Behind):
             self.ask(cluster, f'It goes on {i}. ' * 20)
         self.assertGreater(self.n_broken, 0)
         self.assertEqual(len(self.asked), 4)
-        self.assertEqual([cluster.api.metrics()[
-            f'conductor_tokenized_total{{result="{r}"}}']
+        self.assertEqual([cluster.api.metric('tokenized_total', result=r)
             for r in ('tokens', 'failed')], [4, 0])
 
     def test_chats(self):
@@ -448,8 +445,8 @@ class Tokenized(Behind):
                        b'nothing like HTTP\r\n\r\n'):
             self.answer = answer
             self.ask(cluster, 'It goes on. ' * 20)
-        self.assertEqual(cluster.api.metrics()[
-            'conductor_tokenized_total{result="failed"}'], 5)
+        self.assertEqual(
+            cluster.api.metric('tokenized_total', result='failed'), 5)
         # The bytes are known by now.
         _, predicted, _ = self.ask(cluster, 'It goes on. ' * 20)
         self.assertGreater(predicted, 0)
@@ -523,7 +520,7 @@ class Late(EngineCase):
         cluster.start_conductor()
 
         def value(name):
-            return cluster.api.metrics()[f'conductor_{name}{{instance="e0"}}']
+            return cluster.api.metric(name, instance='e0')
 
         def failed():
             return cluster.api.metrics()[
@@ -564,16 +561,13 @@ class PageOfOne(EngineCase):
             'medium': 'GPU'} for i in range(0, 700, 100)])
         publisher.publish([{'type': 'BlockRemoved', 'medium': 'GPU',
                             'block_hashes': list(range(200, 350))}])
-        wait_until('they are known', lambda: cluster.api.metrics()[
-            'conductor_instance_blocks{instance="e0"}'] == 550)
+        wait_until('they are known', lambda:
+            cluster.api.metric('instance_blocks', instance='e0') == 550)
         used = []
         for n in (700, 551, 550, 101, 1):
             got = cluster.api.request('POST', '/generate', {
-                'input_ids': prompt[:n]})
-            self.assertEqual(got.status, 200)
-            why = cluster.api.request(
-                'GET', '/admin/explain/'
-                + got.headers['x-conductor-request-id']).body
+                'input_ids': prompt[:n]}).ok()
+            why = cluster.api.explain(got)
             used.append(why['predicted']['used_blocks'])
         # The last token is computed in any case; the first request is
         # expected to leave its blocks there.

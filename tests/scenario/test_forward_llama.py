@@ -83,9 +83,7 @@ class Llama(engines.Case):
             self.assertEqual(got.headers['x-conductor-prefill'], home)
             cached = got.body['usage']['prompt_tokens_details'][
                 'cached_tokens']
-            why = cluster.api.request(
-                'GET', '/admin/explain/' +
-                got.headers['x-conductor-request-id']).body
+            why = cluster.api.explain(got)
             self.assertEqual(why['predicted']['used_blocks'], 6)
             self.assertGreaterEqual(cached, 96)
         metrics = cluster.api.metrics()
@@ -110,5 +108,5 @@ class Llama(engines.Case):
         wait_until('it is back', lambda: cluster.api.instances()[0] == 2)
         self.assertEqual(total(cluster.api.metrics(),
                                'conductor_requests_in_flight'), 0)
-        self.assertEqual(cluster.api.metrics()[
-            f'conductor_instance_blocks{{instance="{home}"}}'], 0)
+        self.assertEqual(
+            cluster.api.metric('instance_blocks', instance=home), 0)

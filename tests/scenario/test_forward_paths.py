@@ -193,8 +193,7 @@ class Paths(EngineCase):
 
                 def ask(**body):
                     got = self.post(cluster, {'input': 'x', 'stream': streams,
-                                              **body}, '/v1/responses')
-                    self.assertEqual(got.status, 200, got.body)
+                                              **body}, '/v1/responses').ok()
                     e = got.headers['x-conductor-prefill']
                     return e, f'resp_{e}_'
                 ids = [f'{ask()[1]}0' for _ in range(6)]
@@ -277,8 +276,7 @@ class Paths(EngineCase):
                         self.assertError(cluster.api.request(method, path),
                                          status, f'path: "{path}": ', words)
         self.assertEqual(self.seen(), [])
-        self.assertEqual(cluster.api.metrics()[
-            'conductor_http_paths_refused_total'],
+        self.assertEqual(cluster.api.metric('http_paths_refused_total'),
             (len(CLOSED) + len(ODD)) * len(METHODS))
         got = cluster.api.request('GET', '/generate')
         self.assertError(got, 405, 'must be one of POST for "/generate"')
@@ -295,8 +293,7 @@ class Paths(EngineCase):
                      '/invocations'):
             got = cluster.api.request('POST', path, {'messages': [
                 {'role': 'user', 'content': 'word ' * 800}]})
-            told = cluster.api.request('GET', '/admin/explain/' + got.headers[
-                'x-conductor-request-id']).body
+            told = cluster.api.explain(got)
             with self.subTest(path):
                 self.assertGreater(told['prompt_tokens'], 900)
 
@@ -365,8 +362,7 @@ class Paths(EngineCase):
         self.all[0].health = 500
         wait_until('one is ready', lambda: cluster.api.instances()[0] == 1)
         for path in '/v1/completions', '/v1/chat/completions', '/v1/responses':
-            got = cluster.api.request('OPTIONS', path)
-            self.assertEqual(got.status, 200)
+            got = cluster.api.request('OPTIONS', path).ok()
             self.assertEqual(got.headers['x-conductor-prefill'], 'eb')
         got = cluster.api.request('OPTIONS', path, None,
                                   {'x-conductor-model': 'c'})

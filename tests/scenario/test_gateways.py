@@ -26,8 +26,7 @@ class GatewayCase(EngineCase):
     def ticket(self, cluster, prompt='hello', headers=None, **body):
         if prompt is not None:
             body['prompt'] = prompt
-        got = self.ask(cluster, body, headers)
-        self.assertEqual(got.status, 200, got.body)
+        got = self.ask(cluster, body, headers).ok()
         return got
 
     @staticmethod
@@ -37,13 +36,11 @@ class GatewayCase(EngineCase):
 
     @staticmethod
     def gauge(cluster, name, i):
-        return cluster.api.metrics()[
-            f'conductor_instance_{name}{{instance="e{i}"}}']
+        return cluster.api.metric(f'instance_{name}', instance=f'e{i}')
 
     @staticmethod
     def count(cluster, event):
-        return cluster.api.metrics()[
-            f'conductor_tickets_total{{event="{event}"}}']
+        return cluster.api.metric('tickets_total', event=event)
 
 
 class Schedule(GatewayCase):
@@ -81,8 +78,7 @@ class Schedule(GatewayCase):
             self.assertEqual((done.status, done.body), (200, {'ok': True}))
         self.assertEqual(self.gauge(cluster, 'decodes', i), 0)
         self.assertEqual(self.count(cluster, 'granted'), 2)
-        why = cluster.api.request(
-            'GET', '/admin/explain/' + first['request_id']).body
+        why = cluster.api.explain(first['request_id'])
         self.assertEqual(why['decode'], f'e{i}')
         # Nothing reached an engine.
         self.assertEqual([e.requests for e in self.all], [[], []])
@@ -115,8 +111,7 @@ class Schedule(GatewayCase):
                  'tokens', 64),
                 ({'messages': [{'role': 'user', 'content': 'x' * 400}],
                   'prompt': None, 'stream': True}, 'bytes', 108)):
-            got = self.ask(cluster, body)
-            self.assertEqual(got.status, 200, got.body)
+            got = self.ask(cluster, body).ok()
             self.assertEqual(got.body['prompt_known_by'], by)
             self.assertAlmostEqual(got.body['prompt_tokens'], n, delta=1)
         cold = [self.ticket(cluster, list(range(64)), cache_salt='a').body
@@ -146,8 +141,7 @@ class Schedule(GatewayCase):
             'prompt_known_by'], 'tokens')
         self.assertEqual(ask(block_hashes=hashes, prompt='x')[
             'prompt_known_by'], 'hashes')
-        why = cluster.api.request(
-            'GET', '/admin/explain/' + first['request_id']).body
+        why = cluster.api.explain(first['request_id'])
         self.assertEqual(why['decode'], first['decode']['instance'])
 
     def test_first_token_and_end_are_learned(self):
@@ -162,8 +156,7 @@ class Schedule(GatewayCase):
         self.assertEqual(self.gauge(cluster, 'prefills_running', 0), 1)
         self.assertEqual(self.gauge(cluster, 'prefills_waiting', 0), 1)
         for t in open_:
-            got = self.report(cluster, t['ticket'], state='first_token')
-            self.assertEqual(got.status, 200, got.body)
+            got = self.report(cluster, t['ticket'], state='first_token').ok()
         metrics = cluster.api.metrics()
         self.assertEqual(
             metrics['conductor_time_to_first_token_seconds_count'], 2)
@@ -191,8 +184,7 @@ class Schedule(GatewayCase):
         self.assertEqual(self.gauge(cluster, 'prefills_running', 0), 0)
         for t in ids:
             self.assertEqual(self.report(cluster, t).status, 404)
-        self.assertEqual(cluster.api.metrics()[
-            'conductor_requests_in_flight'], 0)
+        self.assertEqual(cluster.api.metric('requests_in_flight'), 0)
 
     def test_tickets_are_bounded(self):
         """One key alone gets four fifths of them; others find the rest."""
@@ -239,8 +231,7 @@ class Schedule(GatewayCase):
         ticket = self.ticket(cluster).body['ticket']
         self.assertEqual(cluster.api.request(
             'DELETE', '/admin/instances/e0').status, 202)
-        names = lambda: [i['state'] for i in cluster.api.request(
-            'GET', '/admin/instances').body['instances']]
+        names = lambda: [i['state'] for i in cluster.api.listed()]
         for _ in range(3):
             self.assertEqual(names(), ['draining'])
         self.assertEqual(self.report(cluster, ticket).status, 200)
@@ -256,8 +247,7 @@ class Schedule(GatewayCase):
                 **(of_prefill or {} if role == 'prefill' else {})})
             self.assertEqual(got.status, 201, got.body)
         wait_until('both are ready', lambda: [
-            i['state'] for i in cluster.api.request(
-                'GET', '/admin/instances').body['instances']] == ['ready'] * 2)
+            i['state'] for i in cluster.api.listed()] == ['ready'] * 2)
         return cluster
 
     def test_both_engines_of_a_pair_wait_for_its_tickets(self):
@@ -269,8 +259,7 @@ class Schedule(GatewayCase):
                 self.assertEqual(cluster.api.request(
                     'DELETE', '/admin/instances/' + name).status, 202)
                 states = lambda: {i['name']: i['state']
-                                  for i in cluster.api.request(
-                    'GET', '/admin/instances').body['instances']}
+                                  for i in cluster.api.listed()}
                 for _ in range(3):
                     self.assertEqual(states().get(name), 'draining')
                 self.assertEqual(self.report(cluster, ticket).status, 200)
@@ -282,14 +271,13 @@ class Schedule(GatewayCase):
         ticket = self.ticket(cluster, token_ids=list(range(800)),
                              prompt=None).body['ticket']
         cluster.api.request('DELETE', '/admin/instances/decode')
-        wait_until('it is gone', lambda: [i['name'] for i in cluster.api.request(
-            'GET', '/admin/instances').body['instances']] == ['prefill'])
+        wait_until('it is gone', lambda:
+            [i['name'] for i in cluster.api.listed()] == ['prefill'])
         self.assertEqual(self.report(cluster, ticket).status, 404)
         metrics = cluster.api.metrics()
         self.assertEqual(metrics['conductor_requests_in_flight'], 0)
         cluster.api.request('DELETE', '/admin/instances/prefill')
-        wait_until('it is gone, too', lambda: cluster.api.request(
-            'GET', '/admin/instances').body['instances'] == [])
+        wait_until('it is gone, too', lambda: cluster.api.listed() == [])
 
     def test_a_pair_has_two_addresses(self):
         cluster = self.pair()
@@ -310,8 +298,7 @@ class Schedule(GatewayCase):
         count = lambda name: cluster.api.metrics()[
             f'conductor_instance_decodes{{instance="{name}"}}']
         self.assertEqual((count('prefill'), count('decode')), (0, 1))
-        done = self.report(cluster, got.body['ticket'], output_tokens=9)
-        self.assertEqual(done.status, 200, done.body)
+        done = self.report(cluster, got.body['ticket'], output_tokens=9).ok()
         self.assertEqual((count('prefill'), count('decode')), (0, 0))
 
     def test_a_pair_of_sglang_gets_a_room(self):
@@ -449,8 +436,7 @@ class Schedule(GatewayCase):
         self.assertError(done({'ticket': 'x', 'tokens': 1}), 400, 'tokens')
         self.assertError(done(b'{'), 400, 'JSON')
         self.assertError(done(b'[3]'), 400, 'object')
-        self.assertEqual(cluster.api.metrics()[
-            'conductor_requests_in_flight'], 0)
+        self.assertEqual(cluster.api.metric('requests_in_flight'), 0)
 
     def test_a_client_that_leaves_while_it_waits(self):
         """Nothing is granted to nobody: one that waits for a place and goes
@@ -469,12 +455,11 @@ class Schedule(GatewayCase):
             except TimeoutError:
                 connection.close()
                 break
-        wait_until('nobody waits', lambda: cluster.api.metrics()[
-            'conductor_requests_in_flight'] == len(tickets))
+        wait_until('nobody waits', lambda:
+            cluster.api.metric('requests_in_flight') == len(tickets))
         for t in tickets:
             self.assertEqual(self.report(cluster, t).status, 200)
-        self.assertEqual(cluster.api.metrics()[
-            'conductor_requests_in_flight'], 0)
+        self.assertEqual(cluster.api.metric('requests_in_flight'), 0)
 
 
 class Example(GatewayCase):
@@ -533,10 +518,10 @@ class Example(GatewayCase):
                     self.send(port, '/v1/completions?a=b', body),
                     (200, event('one') + event('two')))
                 # Else the next one may go where nobody is waiting.
-                wait_until('its end is reported', lambda: cluster.api.metrics()[
-                    'conductor_requests_in_flight'] == 0)
-        self.assertEqual(cluster.api.metrics()[
-            'conductor_requests_total{outcome="completed"}'], 24)
+                wait_until('its end is reported', lambda:
+                    cluster.api.metric('requests_in_flight') == 0)
+        self.assertEqual(
+            cluster.api.metric('requests_total', outcome='completed'), 24)
         homes = {}
         for i, e in enumerate(self.all):
             for r in e.requests:

@@ -88,7 +88,7 @@ class HungWorkers(Case):
         good = sum(reply.status == 200 for _, reply in replies)
         self.assertGreater(good, len(replies) // 2)
         self.assertEqual(
-            cluster.api.metrics()['conductor_requests_in_flight'], 0)
+            cluster.api.metric('requests_in_flight'), 0)
         self.served_by(cluster, 'p0', 'd0')
         return cluster
 
@@ -107,8 +107,8 @@ class HungWorkers(Case):
     def test_the_only_prefill_worker(self):
         cluster = self.cluster(engine='timed', cost=SLOW_PREFILL, config=SOON)
         answer = in_background(lambda: cluster.api.complete(TEXT, 4))
-        wait_until('it works', lambda: cluster.api.metrics()[
-            'conductor_instance_prefills_running{instance="p0"}'])
+        wait_until('it works', lambda:
+            cluster.api.metric('instance_prefills_running', instance='p0'))
         self.hang(cluster.workers['p0'])
         self.assertError(answer(), 503)
         self.go_on(cluster.workers['p0'])

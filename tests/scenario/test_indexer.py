@@ -62,8 +62,7 @@ class IndexerCase(Case):
 
     def query(self, tokens, path='/query', **more):
         got = self.post(path, {'model': 'm', 'token_ids': tokens,
-                               'block_size': 16, **more})
-        self.assertEqual(got.status, 200, got.body)
+                               'block_size': 16, **more}).ok()
         return got.body
 
     @staticmethod
@@ -123,8 +122,7 @@ class Api(IndexerCase):
             for hashes, n in ([100, 101, 102], 48), ([100, 7, 102], 16), \
                     ([7], 0), ([], 0):
                 got = self.post('/query_by_hash', {'model': 'm', name: hashes,
-                                                   'block_size': 16})
-                self.assertEqual(got.status, 200, got.body)
+                                                   'block_size': 16}).ok()
                 self.assertEqual(got.body['default'].get('i', {}).get(
                     'longest_matched', 0), n)
         self.assertEqual(self.packed('/query_by_hash', {
@@ -135,8 +133,7 @@ class Api(IndexerCase):
         # It gets no request.
         self.assertError(self.post('/v1/completions', {
             'model': 'm', 'prompt': 'x'}), 503, 'no engine of model')
-        states = [(i['name'], i['state']) for i in self.cluster.api.request(
-            'GET', '/admin/instances').body['instances']]
+        states = [(i['name'], i['state']) for i in self.cluster.api.listed()]
         self.assertEqual(states, [('i|default|0', 'observed')])
         got = self.post('/unregister', {
             'type': 'vLLM', 'modelname': 'm', 'instance_id': 'i',
@@ -386,8 +383,7 @@ class BadInput(IndexerCase):
         got = self.post('/register', {
             'endpoint': f'tcp://127.0.0.1:{p.port}', 'modelname': 'm',
             'instance_id': 'i', 'block_size': 16},
-            {'Authorization': 'Bearer a-key-of-sixteen-bytes-or-more'})
-        self.assertEqual(got.status, 200, got.body)
+            {'Authorization': 'Bearer a-key-of-sixteen-bytes-or-more'}).ok()
 
 
 class Oracle(engines.Case):
@@ -409,8 +405,7 @@ class Oracle(engines.Case):
                 'endpoint': f'tcp://127.0.0.1:{m.events_port}',
                 'replay_endpoint': f'tcp://127.0.0.1:{m.replay_port}',
                 'model_name': engines.MODEL, 'instance_id': i + 1,
-                'block_size': 16, 'dp_rank': 0})
-            self.assertEqual(got.status, 200, got.body)
+                'block_size': 16, 'dp_rank': 0}).ok()
         self.rng = random.Random(4711)
 
     def load(self, mocker, prompt):
@@ -423,8 +418,7 @@ class Oracle(engines.Case):
 
     def both(self, tokens):
         ours = self.cluster.api.request('POST', '/query?shape=instances', {
-            'model_name': engines.MODEL, 'token_ids': tokens})
-        self.assertEqual(ours.status, 200, ours.body)
+            'model_name': engines.MODEL, 'token_ids': tokens}).ok()
         status, theirs = engines.get(self.oracle.url + '/query', {
             'model_name': engines.MODEL, 'token_ids': tokens})
         self.assertEqual(status, 200, theirs)

@@ -113,8 +113,7 @@ class Admin(InstanceCase):
         other = self.engine()
         self.assertEqual(self.add(cluster, self.entry('a', other)).status, 201)
         wait_until('the new one is ready', lambda: 'ready' in [
-            i['state'] for i in cluster.api.request(
-                'GET', '/admin/instances').body['instances']
+            i['state'] for i in cluster.api.listed()
             if i['name'] == 'a'])
         cluster.api.metrics()  # fails where a sample comes twice
         go_on.set()
@@ -146,8 +145,7 @@ class Admin(InstanceCase):
             self.wait_states(cluster, **{name: 'ready' for name, _ in names})
             for i in range(10):
                 prompt = [turn] + list(range(i * 10000, i * 10000 + 10000))
-                got = self.ask(cluster, f'm{i % 5}', prompt=prompt)
-                self.assertEqual(got.status, 200)
+                got = self.ask(cluster, f'm{i % 5}', prompt=prompt).ok()
                 self.assertIn((got.headers['x-conductor-prefill'],
                                f'm{i % 5}'), names)
                 answered += 1
@@ -378,8 +376,7 @@ class File(InstanceCase):
         return 'engines.json'
 
     def failures(self, cluster):
-        return cluster.api.metrics()[
-            'conductor_discovery_failures_total{source="file"}']
+        return cluster.api.metric('discovery_failures_total', source='file')
 
     def test_the_file_is_followed(self):
         a, b = self.engine(), self.engine()
@@ -452,10 +449,8 @@ class File(InstanceCase):
 
     def predicted(self, cluster):
         """How long a prefill takes, and where that comes from."""
-        reply = self.ask(cluster)
-        self.assertEqual(reply.status, 200)
-        told = cluster.api.request('GET', '/admin/explain/' + reply.headers[
-            'x-conductor-request-id']).body
+        reply = self.ask(cluster).ok()
+        told = cluster.api.explain(reply)
         return told['cost'], told['predicted']['prefill_ms']
 
     def test_costs_are_followed(self):
@@ -620,8 +615,8 @@ class Dns(InstanceCase):
         # So is a name without records, as of a service that has no pods.
         self.servers.addresses = ()
         self.wait_states(cluster)
-        self.assertEqual(cluster.api.metrics()[
-            'conductor_discovery_failures_total{source="dns"}'], 0)
+        self.assertEqual(
+            cluster.api.metric('discovery_failures_total', source='dns'), 0)
         self.servers.addresses = ['127.0.0.2']
         self.wait_states(cluster, **{'p@127.0.0.2': 'ready'})
 
@@ -636,8 +631,8 @@ class Dns(InstanceCase):
             self.servers.addresses = self.pods(which)
             self.wait_pods(cluster, which)
         self.assertGreater(self.servers.asked_tcp, 0)
-        self.assertEqual(cluster.api.metrics()[
-            'conductor_discovery_failures_total{source="dns"}'], 0)
+        self.assertEqual(
+            cluster.api.metric('discovery_failures_total', source='dns'), 0)
 
     def test_more_addresses_than_instances(self):
         """Those that were there first stay; others come when some go."""
@@ -663,8 +658,8 @@ class Dns(InstanceCase):
                                engine_health_ms=60000)
         self.wait_pods(cluster, range(1, 101))
         self.servers.addresses, self.servers.tcp = answer, tcp
-        wait_until('it fails', lambda: cluster.api.metrics()[
-            'conductor_discovery_failures_total{source="dns"}'] >= 3)
+        wait_until('it fails', lambda:
+            cluster.api.metric('discovery_failures_total', source='dns') >= 3)
         self.wait_pods(cluster, range(1, 101))
         self.assertEqual(cluster.conductor.log().count('cannot look up'), 1)
         self.servers.addresses, self.servers.tcp = self.pods([7, 201]), True
@@ -762,8 +757,8 @@ class Dns(InstanceCase):
         cluster = self.look_up(['127.0.0.1'])
         self.wait_states(cluster, **{'p@127.0.0.1': 'ready'})
         self.servers.addresses = None
-        wait_until('it fails', lambda: cluster.api.metrics()[
-            'conductor_discovery_failures_total{source="dns"}'] >= 2)
+        wait_until('it fails', lambda:
+            cluster.api.metric('discovery_failures_total', source='dns') >= 2)
         self.assertEqual(self.states(cluster), {'p@127.0.0.1': 'ready'})
         self.assertEqual(cluster.conductor.log().count(
             'cannot look up pool.test'), 1)
@@ -798,8 +793,7 @@ class Llama(engines.Case, InstanceCase):
         self.assertIn(b'[DONE]', response.read())
         connection.close()
         self.wait_states(cluster, b='ready')
-        got = self.ask(cluster, engines.MODEL, max_tokens=4)
-        self.assertEqual(got.status, 200, got.body)
+        got = self.ask(cluster, engines.MODEL, max_tokens=4).ok()
         self.assertEqual(got.headers['x-conductor-prefill'], 'b')
 
 
@@ -825,8 +819,7 @@ class Tls(Certificates, InstanceCase):
         self.assertEqual(events[-1], '[DONE]')
         body = b'{"model": "m", "prompt": "%s"}' % large
         for _ in range(3):
-            got = cluster.api.request('POST', '/v1/echo', body)
-            self.assertEqual(got.status, 200)
+            got = cluster.api.request('POST', '/v1/echo', body).ok()
             self.assertEqual(json.dumps(got.body).encode(), body)
         # Connections are kept: few handshakes.
         self.assertLessEqual(e.connections, 4)
@@ -941,8 +934,7 @@ class Models(InstanceCase):
         return {c['id']: c.get('parent') for c in got.body['data']}
 
     def gauge(self, cluster, name, engine):
-        return cluster.api.metrics()[
-            f'conductor_engine_{name}{{instance="{engine}"}}']
+        return cluster.api.metric(f'engine_{name}', instance=engine)
 
     def test_no_model_is_named(self):
         e = self.engine()
@@ -965,8 +957,7 @@ class Models(InstanceCase):
         self.assertIn('engine b gets no work, because its model is not '
                       'known yet',
                       cluster.conductor.log())
-        listed = {i['name']: i for i in cluster.api.request(
-            'GET', '/admin/instances').body['instances']}
+        listed = {i['name']: i for i in cluster.api.listed()}
         self.assertEqual([listed[n]['model'] for n in 'ab'], ['m', None])
         # Each name is had by engines of its own.
         late.models = [self.card('m'), self.card('lora', 'path', 'm')]
@@ -986,8 +977,7 @@ class Models(InstanceCase):
             return {c['id']: c['conductor']['engines'] for c in
                     cluster.api.request('GET', '/v1/models').body['data']}
         wait_until(f'{engines} have it', lambda: sorted(
-            i['name'] for i in cluster.api.request(
-                'GET', '/admin/instances').body['instances']
+            i['name'] for i in cluster.api.listed()
             if 'law' in i.get('names', ())) == engines)
         self.assertEqual(have().get('law', 0), len(engines))
         self.assertEqual(have()['m'], 2)
@@ -996,12 +986,9 @@ class Models(InstanceCase):
         if not engines:
             return
         for _ in range(4):
-            got = self.ask(cluster, 'law')
-            self.assertEqual(got.status, 200, got.body)
+            got = self.ask(cluster, 'law').ok()
             self.assertIn(got.headers['x-conductor-prefill'], engines)
-            why = cluster.api.request(
-                'GET', '/admin/explain/' +
-                got.headers['x-conductor-request-id']).body
+            why = cluster.api.explain(got)
             self.assertEqual(sorted(c['instance'] for c in why['candidates']),
                              engines)
             self.assertEqual(why['name'], 'law')

@@ -22,11 +22,8 @@ class Lend(Case):
 
     def ask(self, cluster, prompt, max_tokens=4):
         reply = cluster.api.request('POST', '/v1/completions', {
-            'model': 'tiny', 'prompt': prompt, 'max_tokens': max_tokens})
-        self.assertEqual(reply.status, 200, reply.body)
-        explained = cluster.api.request(
-            'GET', '/admin/explain/' + reply.headers[
-                'x-conductor-request-id']).body
+            'model': 'tiny', 'prompt': prompt, 'max_tokens': max_tokens}).ok()
+        explained = cluster.api.explain(reply)
         return reply.body['choices'][0]['text'], explained
 
     def led(self, cluster):

@@ -20,9 +20,6 @@ def long_prompt():
 
 
 class LoadCase(WorkerCase):
-    def short_name(self):
-        return self.id().replace('test_load.', '')
-
     def disk(self, name):
         return ('--disk-path', os.path.join(self.folder.name, name + '.kv'),
                 '--disk-mib', '16')

@@ -55,9 +55,6 @@ class Trickle:
 
 
 class Peers(LoadCase):
-    def short_name(self):
-        return self.id().replace('test_load_peers.', '')
-
     def test_a_peer_that_serves_no_fetch(self):
         """It says so in WELCOME: what was to be loaded is computed."""
         t = self.worker('t', 'both')

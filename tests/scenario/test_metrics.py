@@ -57,8 +57,7 @@ def rows(page):
 
 class Metrics(Case):
     def text(self, cluster):
-        reply = cluster.api.request('GET', '/metrics')
-        self.assertEqual(reply.status, 200)
+        reply = cluster.api.request('GET', '/metrics').ok()
         return reply.body.decode()
 
     def with_all(self):
@@ -85,8 +84,7 @@ class Metrics(Case):
                 reply = cluster.api.request(
                     'POST', '/v1/completions',
                     {'model': 'tiny', 'prompt': 'x' * 100, 'max_tokens': 3},
-                    {'Authorization': f'Bearer {key}'})
-                self.assertEqual(reply.status, 200)
+                    {'Authorization': f'Bearer {key}'}).ok()
         told, n = families(self.text(cluster))
         with open(PAGE, encoding='utf-8') as f:
             page = f.read()
@@ -153,12 +151,8 @@ class Metrics(Case):
         for more in ({'model': 'a\nb'}, {'model': 'a\x7f'}, {'engines': [
                 {'name': 'e', 'url': 'http://127.0.0.1:9', 'model': 'm',
                  'adapters': ['a\nb']}]}):
-            self.write('bad.json', json.dumps({
-                'policy': 'least_loaded', **more}))
-            status, _, errors = self.run_program(program(*CONDUCTOR), '-t',
-                                                 '-c', path)
-            self.assertEqual(status, 2, more)
-            self.assertIn('printable', errors)
+            self.check_config({'policy': 'least_loaded', **more}, 2,
+                              'printable')
         status, _, errors = self.run_program(
             program(*CONDUCTOR), '-t', '-s', 'policy=least_loaded', '-s',
             os.fsdecode(b'model=\xff'))
@@ -201,8 +195,8 @@ class Metrics(Case):
         self.assertEqual(
             seen['conductor_instance_estimated_wait_seconds{instance="p0"}'],
             0)
-        wait_until('the loop was asked', lambda: cluster.api.metrics()[
-            'conductor_loop_lag_seconds_count'] > 1)
+        wait_until('the loop was asked', lambda:
+            cluster.api.metric('loop_lag_seconds_count') > 1)
 
     def ask_for_metrics(self, cluster, times=1):
         """Who takes little of them."""
@@ -227,14 +221,14 @@ class Metrics(Case):
                              for k in seen), n)
         self.assertGreater(len(seen), 50 * n)
         unsent = wait_until('it waits for its client', lambda: int(
-            cluster.api.metrics()['conductor_http_unsent_bytes']))
+            cluster.api.metric('http_unsent_bytes')))
         self.assertLess(unsent, 1 << 20)  # its own, and of who asks
         head = cluster.api.open('HEAD', '/metrics')
         self.assertEqual((head[1].status, head[1].read()), (200, b''))
         head[0].close()
         stuck.close()
-        wait_until('it is gone', lambda: cluster.api.metrics()[
-            'conductor_http_connections'] == 1)
+        wait_until('it is gone', lambda:
+            cluster.api.metric('http_connections') == 1)
         many = [self.ask_for_metrics(cluster) for _ in range(20)]
         wait_until('the last ones are refused', lambda: sum(
             b' 503 ' in s.recv(13, socket.MSG_PEEK) for s in many) == 4)

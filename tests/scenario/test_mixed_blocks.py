@@ -70,8 +70,7 @@ class StandIns(Case):
     def publish(self, i, events):
         """Events of an engine, which the conductor has before this returns."""
         def taken():
-            return self.api.metrics()[
-                f'conductor_engine_events_total{{instance="e{i}"}}']
+            return self.api.metric('engine_events_total', instance=f'e{i}')
         before = taken()
         self.publishers[i].publish(events)
         wait_until('they are taken', lambda: taken() >= before + len(events))
@@ -81,8 +80,7 @@ class StandIns(Case):
         got = self.api.request('POST', '/v1/completions',
                                {'model': 'm', 'prompt': prompt})
         self.assertEqual(got.status, 400, got.body)
-        why = self.api.request('GET', '/admin/explain/' + got.headers[
-            'x-conductor-request-id']).body
+        why = self.api.explain(got)
         return why['block_tokens'], {c['instance']: c
                                      for c in why['candidates']}
 
@@ -148,8 +146,8 @@ class StandIns(Case):
         """The first event says it."""
         seen, reused = self.agree((16, 32), 16, steps=15, said=False)
         self.assertEqual(seen, reused)
-        self.assertEqual([self.api.metrics()[
-            f'conductor_engine_block_tokens{{instance="e{i}"}}']
+        self.assertEqual(
+            [self.api.metric('engine_block_tokens', instance=f'e{i}')
             for i in range(2)], [16, 32])
 
     def test_an_engine_that_comes_later(self):
@@ -244,8 +242,7 @@ class Mocked(Behind):
             if rng.random() < .3:  # whole blocks: the last one is recomputed
                 prompt = prompt[:len(prompt) // 32 * 32] or prompt
             home, predicted, told = self.ask(cluster, prompt, 1)
-            chosen = cluster.api.request(
-                'GET', '/admin/explain/' + self.last).body['candidates'][0]
+            chosen = cluster.api.explain(self.last)['candidates'][0]
             self.assertEqual(chosen['instance'], home)
             unseen = chosen.get('unseen_tokens', 0)
             self.assertLessEqual(predicted, told, prompt)

@@ -141,7 +141,7 @@ class Overhead(Case):
             p.prefilled(rid, 65, 300)
             p.done(rid, 1)
             self.assertEqual(answer().status, 200)
-            seen = cluster.api.metrics()['conductor_overhead_seconds']
+            seen = cluster.api.metric('overhead_seconds')
             self.assertAlmostEqual(seen, want, 5)
         p.close()
 
@@ -187,8 +187,8 @@ class Orphans(Case):
         d.send(wire.frame(wire.DECODE_READY, rid))
         p.next(wire.PREFILL)
         p.prefilled(rid, 65, 5)
-        wait_until('token 0 is out', lambda: cluster.api.metrics()[
-            'conductor_output_tokens_total'] == 1)
+        wait_until('token 0 is out', lambda:
+            cluster.api.metric('output_tokens_total') == 1)
         p.close()
         for _ in range(100):
             d.send(wire.frame(wire.STATUS, 0, bytes(44)))
@@ -280,12 +280,12 @@ class HeldFirst(PlayedCase):
         self.d.send(wire.frame(wire.DECODE_READY, rid))
         self.p.next(wire.PREFILL)
         self.p.prefilled(rid, 65, 5)
-        wait_until('the prefill is over', lambda: self.cluster_.api.metrics()[
-            'conductor_prefill_seconds_count'] == 1)
+        wait_until('the prefill is over', lambda:
+            self.cluster_.api.metric('prefill_seconds_count') == 1)
         return rid
 
     def out(self):
-        return self.cluster_.api.metrics()['conductor_output_tokens_total']
+        return self.cluster_.api.metric('output_tokens_total')
 
     def ends(self, rid):
         self.d.decoded(rid, [66, 67, 68])
@@ -303,8 +303,8 @@ class HeldFirst(PlayedCase):
     def test_until_its_ttft_is_nearly_over(self):
         rid = self.prefilled(2000)
         wait_until('it is out', lambda: self.out() == 1)
-        self.assertGreater(self.cluster_.api.metrics()[
-            'conductor_time_to_first_token_seconds_sum'], 1.9)
+        self.assertGreater(
+            self.cluster_.api.metric('time_to_first_token_seconds_sum'), 1.9)
         self.ends(rid)
 
     def test_its_worker_is_lost(self):
@@ -385,8 +385,7 @@ class Order(PlayedCase):
 
     def test_status_counts_blocks(self):
         def gauge(name):
-            return self.cluster_.api.metrics()[
-                f'conductor_instance_{name}{{instance="d"}}']
+            return self.cluster_.api.metric(f'instance_{name}', instance='d')
         self.status(1000, 3)
         wait_until('the status is read', lambda: gauge(
             'kv_used_tokens') == 1000 * BLOCK_TOKENS)

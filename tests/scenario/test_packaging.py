@@ -178,11 +178,7 @@ class Configurations(Case):
     """What is shipped is what conductor -t takes."""
 
     def takes(self, text, **change):
-        path = self.write('shipped.json',
-                          json.dumps({**json.loads(text), **change}))
-        status, _, errors = self.run_program(program(*CONDUCTOR), '-t', '-c',
-                                             path)
-        self.assertEqual(status, 0, errors)
+        self.check_config({**json.loads(text), **change}, 0)
 
     def test_package_and_container(self):
         self.takes(read(PACKAGING, 'conductor.json'))

@@ -55,8 +55,7 @@ class MockerPairs(engines.Case):
         return entry
 
     def instances(self):
-        return self.cluster.api.request(
-            'GET', '/admin/instances').body['instances']
+        return self.cluster.api.listed()
 
     def ask(self, prompt, max_tokens=4, **more):
         return self.cluster.api.request('POST', '/v1/completions', {
@@ -100,17 +99,15 @@ class Served(MockerPairs):
             self.assertEqual((got.headers['x-conductor-prefill'],
                               got.headers['x-conductor-decode']), ('e0', 'e1'))
             if i % 3 == 0:
-                got = self.ask(prompt, n, stream=True)
-                self.assertEqual(got.status, 200)
+                got = self.ask(prompt, n, stream=True).ok()
                 text = got.body if isinstance(got.body, str) else \
                     got.body.decode()
                 self.assertEqual(text.count('<'), n)
                 self.assertIn('data: [DONE]', text)
-        wait_until('blocks are known', lambda: self.cluster.api.metrics()[
-            'conductor_instance_blocks{instance="e0"}'] > 0)
+        wait_until('blocks are known', lambda:
+            self.cluster.api.metric('instance_blocks', instance='e0') > 0)
         got = self.ask(prompt)
-        why = self.cluster.api.request('GET', '/admin/explain/' + got.headers[
-            'x-conductor-request-id']).body
+        why = self.cluster.api.explain(got)
         self.assertEqual(why['predicted']['used_blocks'],
                          (len(prompt) - 1) // BLOCK)
         self.clean()

@@ -4,8 +4,8 @@ import json
 import threading
 import time
 
-from harness import (CONDUCTOR, Cluster, cost_model_json, mostly_waits, program,
-                     settings, wait_until)
+from harness import (Cluster, cost_model_json, mostly_waits, settings,
+                     wait_until)
 from pair_stand_in import (CACHED, D, Mooncake, Nixl, Offloading, P, PROMPT,
                            Sglang, Storage, answer, body_of)
 from stand_in import Engine, reply
@@ -71,13 +71,10 @@ class PairCase(EngineCase):
 
     @staticmethod
     def instances(cluster):
-        return cluster.api.request(
-            'GET', '/admin/instances').body['instances']
+        return cluster.api.listed()
 
     def explain(self, cluster, got):
-        return cluster.api.request(
-            'GET', '/admin/explain/' + got.headers['x-conductor-request-id']
-        ).body
+        return cluster.api.explain(got)
 
     def idle(self, cluster):
         """Nothing is booked any more."""
@@ -132,8 +129,7 @@ class NixlPairs(PairCase):
     def test_whole_answer(self):
         cluster = self.usual()
         sent = {'prompt': LONG, 'max_tokens': 4, 'min_tokens': 2, 'seed': 7}
-        got = self.post(cluster, sent)
-        self.assertEqual(got.status, 200, got.body)
+        got = self.post(cluster, sent).ok()
         self.assertEqual(got.body['choices'][0], {
             'text': 'abcd', 'finish_reason': 'length', 'logprobs': [1]})
         self.assertEqual(got.body['usage']['prompt_tokens_details'],
@@ -157,8 +153,7 @@ class NixlPairs(PairCase):
         sent = {'messages': [{'role': 'user', 'content': LONG}],
                 'stream': True, 'stream_options': {'include_usage': True},
                 'max_completion_tokens': 9}
-        got = self.post(cluster, sent, '/v1/chat/completions')
-        self.assertEqual(got.status, 200)
+        got = self.post(cluster, sent, '/v1/chat/completions').ok()
         events = [json.loads(line[6:]) for line in
                   (got.body if isinstance(got.body, str)
                    else got.body.decode()).split('\n\n')
@@ -179,8 +174,7 @@ class NixlPairs(PairCase):
     def test_parameters_of_a_client(self):
         cluster = self.usual()
         got = self.post(cluster, {'prompt': LONG, 'kv_transfer_params': {
-            'do_remote_prefill': True, 'remote_block_ids': [[1]]}})
-        self.assertEqual(got.status, 200)
+            'do_remote_prefill': True, 'remote_block_ids': [[1]]}}).ok()
         self.assertEqual((len(self.nixl.prefills), len(self.nixl.fetched)),
                          (1, 1))
 
@@ -188,8 +182,7 @@ class NixlPairs(PairCase):
         """The decode engine computes the prompt itself."""
         cluster = self.usual()
         self.nixl.null = True
-        got = self.post(cluster, {'prompt': LONG, 'max_tokens': 5})
-        self.assertEqual(got.status, 200)
+        got = self.post(cluster, {'prompt': LONG, 'max_tokens': 5}).ok()
         self.assertEqual(body_of(self.nixl.alone[0]),
                          {'model': 'm', 'prompt': LONG, 'max_tokens': 5})
         self.assertEqual(self.counted(cluster, 'pair_legs_total',
@@ -201,8 +194,7 @@ class NixlPairs(PairCase):
         for more in ({'n': 2}, {'prompt': [LONG, 'y']}, {'echo': True},
                      {'prompt': [[1] * 900, [2]]}, {'best_of': 2},
                      {'prompt_logprobs': 1}):
-            got = self.post(cluster, {'prompt': LONG, **more})
-            self.assertEqual(got.status, 200, more)
+            got = self.post(cluster, {'prompt': LONG, **more}).ok()
             self.assertEqual(got.headers['x-conductor-prefill'], 'e1', more)
         self.post(cluster, {'input': LONG}, '/v1/responses')
         self.post(cluster, {'input': LONG}, '/v1/embeddings')
@@ -243,8 +235,7 @@ class NixlPairs(PairCase):
             return serve
         cluster = self.pair((P, refuse(503)), (P, refuse(500)),
                             (D, self.nixl.decode))
-        got = self.post(cluster, {'prompt': LONG})
-        self.assertEqual(got.status, 200, got.body)
+        got = self.post(cluster, {'prompt': LONG}).ok()
         self.assertEqual(len(bad), 2)
         self.assertEqual(len(self.nixl.alone), 1)
         self.clean(cluster)
@@ -263,8 +254,7 @@ class NixlPairs(PairCase):
         for i in range(3):
             wait_until('its prefill engine is ready', lambda: all(
                 i['state'] == 'ready' for i in self.instances(cluster)))
-            got = self.post(cluster, {'prompt': str(i) + LONG})
-            self.assertEqual(got.status, 200, got.body)
+            got = self.post(cluster, {'prompt': str(i) + LONG}).ok()
         self.assertEqual((odd, len(self.nixl.alone)), ([], 3))
 
     def test_what_a_client_did_wrong(self):
@@ -283,8 +273,7 @@ class NixlPairs(PairCase):
             (P, self.nixl.prefill),
             (D, lambda _, send: send(reply(503, {'error': 'no room'}))),
             (D, self.nixl.decode), config={'policy': 'round_robin'})
-        got = self.post(cluster, {'prompt': LONG, 'stream': True})
-        self.assertEqual(got.status, 200, got.body)
+        got = self.post(cluster, {'prompt': LONG, 'stream': True}).ok()
         self.assertEqual(got.headers['x-conductor-decode'], 'e2')
         self.assertEqual(len(self.nixl.prefills), 2)
         self.clean(cluster)
@@ -435,8 +424,7 @@ class NixlPairs(PairCase):
                 wait_until('it is taken back', lambda: self.counted(
                     cluster, 'retries_total') == 1)
                 self.go_on.set()
-                got = got()
-                self.assertEqual(got.status, 200, got.body)
+                got = got().ok()
                 self.assertEqual(len(self.nixl.prefills) - legs, n)
                 self.assertEqual(len(self.all[n].requests), 2)
                 self.idle(cluster)
@@ -558,8 +546,7 @@ class StoragePairs(PairCase):
         cluster = self.pair((P, self.storage.prefill),
                             (D, self.storage.decode))
         sent = {'prompt': LONG, 'stream': True}
-        got = self.post(cluster, sent)
-        self.assertEqual(got.status, 200)
+        got = self.post(cluster, sent).ok()
         self.assertIn(f'"cached_tokens": {CACHED}'.encode(), got.body)
         self.assertNotIn(b'"cached_tokens": 192', got.body)
         self.assertEqual(body_of(self.storage.found[0]), {'model': 'm', **sent})
@@ -609,8 +596,7 @@ class SglangPairs(PairCase):
                     {'role': 'user', 'content': LONG}]}),
                 ('/generate', {'text': LONG})):
             n = len(self.sglang.decodes)
-            got = self.post(cluster, sent, path)
-            self.assertEqual(got.status, 200, got.body)
+            got = self.post(cluster, sent, path).ok()
             self.assertEqual(got.headers['x-conductor-prefill'], 'e0')
             self.assertEqual(got.headers['x-conductor-decode'], 'e1')
             self.assertEqual(len(self.sglang.decodes), n + 1)
@@ -634,8 +620,7 @@ class SglangPairs(PairCase):
         cluster = self.usual()
         for more in ({'n': 3}, {'prompt': [LONG, 'y'], 'n': 2},
                      {'prompt': [[1] * 900, [2]]}, {'echo': True}) * 2:
-            got = self.post(cluster, {'prompt': LONG, **more})
-            self.assertEqual(got.status, 200, got.body)
+            got = self.post(cluster, {'prompt': LONG, **more}).ok()
             self.assertEqual(got.headers['x-conductor-decode'], 'e1')
         self.clean(cluster)
 
@@ -652,8 +637,7 @@ class SglangPairs(PairCase):
                                      serve[P if bad == D else D]),
                                     config={'policy': 'round_robin'})
                 for i in range(2):  # one begins at each
-                    got = self.post(cluster, {'prompt': f'{i}{LONG}'})
-                    self.assertEqual(got.status, 200, got.body)
+                    got = self.post(cluster, {'prompt': f'{i}{LONG}'}).ok()
                 self.assertGreater(len(self.all[0].requests), 0)
                 self.assertEqual(len(self.sglang.decodes), 2)
                 self.assertEqual(self.sglang.faults, [])
@@ -671,8 +655,7 @@ class SglangPairs(PairCase):
                                      serve[P if bad == D else D]),
                                     config={'policy': 'round_robin'})
                 for i in range(2):
-                    got = self.post(cluster, {'prompt': f'{i}{LONG}'})
-                    self.assertEqual(got.status, 200, got.body)
+                    got = self.post(cluster, {'prompt': f'{i}{LONG}'}).ok()
                 self.assertEqual(len(self.sglang.decodes), 2)
                 self.assertEqual(self.sglang.faults, [])
                 self.clean(cluster)
@@ -725,8 +708,7 @@ class SglangPairs(PairCase):
                                     config={'policy': 'round_robin',
                                             'request_timeout_ms': 500})
                 for i in range(2):
-                    got = self.post(cluster, {'prompt': f'{i}{LONG}'})
-                    self.assertEqual(got.status, 200, got.body)
+                    got = self.post(cluster, {'prompt': f'{i}{LONG}'}).ok()
                 self.assertIn('made no progress for 500 ms',
                               cluster.conductor.log())
                 self.clean(cluster)
@@ -756,8 +738,7 @@ class SglangPairs(PairCase):
             self.go_on.wait(60 * settings.scale)
             return answer(request, send)
         cluster = self.pair((P, late), (D, self.sglang.decode))
-        got = self.post(cluster, {'prompt': LONG, 'stream': True})
-        self.assertEqual(got.status, 200)
+        got = self.post(cluster, {'prompt': LONG, 'stream': True}).ok()
         self.idle(cluster)
         self.go_on.set()
         wait_until('it is over', lambda: self.counted(
@@ -886,8 +867,7 @@ class MooncakePairs(PairCase):
                         {'role': 'user', 'content': 'z' + LONG}]})):
             n = len(self.mooncake.fetched)
             got = self.post(cluster, {**sent, 'kv_transfer_params': {
-                'do_remote_prefill': True, 'transfer_id': 'mine'}}, path)
-            self.assertEqual(got.status, 200, got.body)
+                'do_remote_prefill': True, 'transfer_id': 'mine'}}, path).ok()
             self.assertEqual(got.headers['x-conductor-prefill'], 'e0')
             self.assertEqual(got.headers['x-conductor-decode'], 'e1')
             text = json.dumps(got.body) if isinstance(got.body, dict) else \
@@ -916,8 +896,7 @@ class MooncakePairs(PairCase):
     def test_what_no_pair_shares(self):
         cluster = self.usual()
         for more in ({'n': 2}, {'prompt': [LONG, 'y']}, {'echo': True}):
-            got = self.post(cluster, {'prompt': LONG, **more})
-            self.assertEqual(got.status, 200, more)
+            got = self.post(cluster, {'prompt': LONG, **more}).ok()
             self.assertEqual(got.headers['x-conductor-prefill'], 'e1', more)
         self.assertEqual((len(self.mooncake.prefills),
                           len(self.mooncake.alone)), (0, 3))
@@ -1045,8 +1024,7 @@ class MooncakePairs(PairCase):
                                         (good, serve[good]),
                                         config={'policy': 'round_robin'})
                     for i in range(2):  # one begins at each
-                        got = self.post(cluster, {'prompt': f'{i}{LONG}'})
-                        self.assertEqual(got.status, 200, got.body)
+                        got = self.post(cluster, {'prompt': f'{i}{LONG}'}).ok()
                     self.assertGreater(len(self.all[0].requests), 0)
                     self.assertEqual(self.mooncake.faults, [])
                     self.idle(cluster)
@@ -1081,8 +1059,7 @@ class MooncakePairs(PairCase):
         cluster = self.refuse_once(lambda: self.counted(
             cluster, 'engine_answers_total', instance='e0',
             **{'class': '2xx'}) == 1)
-        got = self.post(cluster, {'prompt': LONG})
-        self.assertEqual(got.status, 200)
+        got = self.post(cluster, {'prompt': LONG}).ok()
         self.clean(cluster)
         wait_until('it is counted', lambda: self.counted(
             cluster, 'pair_releases_total', result='released') == 1)
@@ -1141,8 +1118,7 @@ class MooncakePairs(PairCase):
                                     config={'policy': 'round_robin',
                                             'request_timeout_ms': 500})
                 for i in range(2):
-                    got = self.post(cluster, {'prompt': f'{i}{LONG}'})
-                    self.assertEqual(got.status, 200, got.body)
+                    got = self.post(cluster, {'prompt': f'{i}{LONG}'}).ok()
                 self.assertIn('made no progress for 500 ms',
                               cluster.conductor.log())
                 self.idle(cluster)
@@ -1251,15 +1227,9 @@ class Configurations(PairCase):
                 ({'kv_connector': 'wire', 'role': 'decode', 'kind': 'vllm'},
                  'kv_connector', '"wire": must be none or nixl or '),
                 ({'role': 'draft'}, 'role', 'must be both or prefill')):
-            path = self.write('c.json', json.dumps({
-                'listen': '127.0.0.1:0', 'engines': [
-                    {'name': 'a', 'url': 'http://127.0.0.1:9', 'model': 'm',
-                     **entry}]}))
-            status, _, errors = self.run_program(program(*CONDUCTOR), '-t',
-                                                 '-c', path)
-            self.assertEqual(status, 2, entry)
-            self.assertIn(f'engines[0].{field}: ', errors)
-            self.assertIn(words, errors)
+            self.check_config({'listen': '127.0.0.1:0', 'engines': [
+                {'name': 'a', 'url': 'http://127.0.0.1:9', 'model': 'm',
+                 **entry}]}, 2, f'engines[0].{field}: ', words)
 
     def test_engines_that_cannot_meet_are_told(self):
         """Not refused: partners may be added while it runs."""
@@ -1284,12 +1254,7 @@ class Configurations(PairCase):
                   entry('d', D)], []),
                 ([entry('p', P, dp_rank=0), entry('q', P, dp_rank=1),
                   entry('d', D)], [])):
-            path = self.write('c.json', json.dumps(
-                {'listen': '127.0.0.1:0', 'engines': engines}))
-            status, _, errors = self.run_program(program(*CONDUCTOR), '-t',
-                                                 '-c', path)
             with self.subTest(engines):
-                self.assertEqual(status, 0, errors)
+                errors = self.check_config(
+                    {'listen': '127.0.0.1:0', 'engines': engines}, 0, *told)
                 self.assertEqual(errors.count(' warn '), len(told), errors)
-                for words in told:
-                    self.assertIn(words, errors)

@@ -40,9 +40,6 @@ class Member:
 
 
 class PipelineCase(WorkerCase):
-    def short_name(self):
-        return self.id().replace('test_pipeline.', '')
-
     def group(self, n, *more):
         return [self.worker(f'w{i}', 'both', *more) for i in range(n)]
 

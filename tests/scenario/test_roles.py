@@ -12,8 +12,7 @@ COST = {'prefill': (10000, 0, 0, 0), 'decode': (5000, 5000, 0)}
 
 
 def roles(cluster):
-    return {i['name']: (i['role'], i['state']) for i in cluster.api.request(
-        'GET', '/admin/instances').body['instances']}
+    return {i['name']: (i['role'], i['state']) for i in cluster.api.listed()}
 
 
 class ByCommand(Clients, Case):
@@ -26,8 +25,7 @@ class ByCommand(Clients, Case):
                                        'policy_options': {}})
         heard, end = self.load(cluster)
         for role, place in ('prefill', 0), ('decode', 1):
-            reply = change(cluster, 'd1', f'role/{role}')
-            self.assertEqual(reply.status, 200)
+            reply = change(cluster, 'd1', f'role/{role}').ok()
             self.assertIn(reply.body['state'], ('draining', 'ready'))
             wait_until(f'd1 has the role {role}', lambda:
                        roles(cluster)['d1'] == (role, 'ready'))
@@ -98,8 +96,7 @@ class ByCommand(Clients, Case):
 
         def busy():
             nonlocal name
-            for i in cluster.api.request('GET',
-                                         '/admin/instances').body['instances']:
+            for i in cluster.api.listed():
                 if i['decodes']:
                     name = i['name']
             return name
@@ -178,9 +175,6 @@ class ByLoad(Case):
 
 
 class Worker(WorkerCase):
-    def short_name(self):
-        return self.id().replace('test_roles.', '')
-
     def test_frame(self):
         """It refuses the work of a role that it does not have, takes ROLE, and
         ends the connection where that names none."""

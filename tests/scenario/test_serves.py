@@ -14,9 +14,6 @@ KEY_SEED = 5
 
 
 class Serves(WorkerCase):
-    def short_name(self):
-        return self.id().replace('test_serves.', '')
-
     def fetch(self, link, rid=1, tokens=HELD):
         """A peer that has a fetch open."""
         peer = wire.connect(link.address)

@@ -30,9 +30,6 @@ def prompt(seed, n=N):
 
 @unittest.skipUnless(REDIS, MISSING)
 class SharedCase(WorkerCase):
-    def short_name(self):
-        return self.id().replace('test_shared.', '')
-
     def setUp(self):
         super().setUp()
         self.servers = []
@@ -533,12 +530,10 @@ class Clusters(Case):
         self.cluster_.wait_ready(len(names), len(names))
 
     def gauge(self, name, instance):
-        return self.cluster_.api.metrics()[
-            f'conductor_instance_{name}{{instance="{instance}"}}']
+        return self.cluster_.api.metric(f'instance_{name}', instance=instance)
 
     def ask(self, text=TEXT):
-        reply = self.cluster_.api.complete(text, 4)
-        self.assertEqual(reply.status, 200, reply.body)
+        reply = self.cluster_.api.complete(text, 4).ok()
         return reply.body['choices'][0]['text'], reply.body['conductor']
 
     def restart_workers(self, *names):
@@ -575,8 +570,7 @@ class Clusters(Case):
         text, vendor = self.ask()
         self.assertEqual(text, right)
         self.assertGreater(vendor['shared_tokens'], 10 * BLOCK_TOKENS)
-        why = self.cluster_.api.request(
-            'GET', '/admin/explain/' + vendor['request_id']).body
+        why = self.cluster_.api.explain(vendor['request_id'])
         self.assertIn('shared', {s['from'] for s in why['plan']['sources']})
         self.assertEqual(why['actual']['shared_tokens'],
                          vendor['shared_tokens'])

@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 
-from harness import CONDUCTOR, mostly_waits, program, settings, wait_until
+from harness import mostly_waits, settings, wait_until
 from otlp import Receiver, attributes_of
 from test_forward import EngineCase
 
@@ -48,8 +48,7 @@ class Spans(EngineCase):
         got = cluster.api.request(
             'POST', '/v1/completions',
             {'model': 'tiny', 'prompt': 'x' * 100, 'max_tokens': 3},
-            {'x-slo-ttft-ms': '60000', 'x-slo-tpot-ms': '60000'})
-        self.assertEqual(got.status, 200)
+            {'x-slo-ttft-ms': '60000', 'x-slo-tpot-ms': '60000'}).ok()
         spans = self.spans(8)
         hold, prefill = spans['hold'], spans['prefill']
         self.assertEqual(hold['startTimeUnixNano'],
@@ -62,8 +61,7 @@ class Spans(EngineCase):
         got = cluster.api.request(
             'POST', '/v1/completions',
             {'model': 'tiny', 'prompt': 'x' * 100, 'max_tokens': 3},
-            {**traceparent(), 'x-request-id': 'mine "1"'})
-        self.assertEqual(got.status, 200)
+            {**traceparent(), 'x-request-id': 'mine "1"'}).ok()
         self.assertEqual(got.headers['traceparent'],
                          traceparent()['traceparent'])
         spans = self.spans(7)
@@ -188,8 +186,7 @@ class Spans(EngineCase):
         cluster = self.traced()
 
         def count(result):
-            return cluster.api.metrics()[
-                f'conductor_otlp_spans_total{{result="{result}"}}']
+            return cluster.api.metric('otlp_spans_total', result=result)
         self.receiver.answers = [(503, {'Retry-After': '1'}, b''), None]
         cluster.api.complete('x', max_tokens=1)
         n = len(self.spans_when(3))
@@ -246,8 +243,8 @@ class Spans(EngineCase):
             over.wait(60 * settings.scale)
         self.receiver.answers = [endless]
         self.assertEqual(cluster.api.complete('x').status, 200)
-        wait_until('they are counted', lambda: cluster.api.metrics()[
-            'conductor_otlp_spans_total{result="sent"}'] == 7)
+        wait_until('they are counted', lambda:
+            cluster.api.metric('otlp_spans_total', result='sent') == 7)
         self.assertEqual(self.receiver.seen, 1)
         self.assertIn('its answer does not end', cluster.conductor.log())
         self.assertEqual(cluster.api.complete('y').status, 200)
@@ -270,8 +267,8 @@ class Spans(EngineCase):
         for _ in range(20):
             self.assertEqual(cluster.api.complete('x').status, 200)
         self.assertEqual(cluster.conductor.log().count('does not answer'), 1)
-        self.assertEqual(cluster.api.metrics()[
-            'conductor_otlp_spans_total{result="sent"}'], 0)
+        self.assertEqual(
+            cluster.api.metric('otlp_spans_total', result='sent'), 0)
         cluster.conductor.child.send_signal(signal.SIGTERM)
         self.assertEqual(cluster.conductor.wait(), 0)
 
@@ -284,8 +281,5 @@ class Spans(EngineCase):
 
     def test_bad_endpoints(self):
         for bad in 'nowhere', 'https://h:4318/v1/traces', 'http://h/?a=b':
-            path = self.write('bad.json', json.dumps({'otlp_endpoint': bad}))
-            status, _, errors = self.run_program(program(*CONDUCTOR), '-t',
-                                                 '-c', path)
-            self.assertEqual(status, 2)
-            self.assertIn(f'otlp_endpoint: "{bad}"', errors)
+            self.check_config({'otlp_endpoint': bad}, 2,
+                              f'otlp_endpoint: "{bad}"')

@@ -7,7 +7,7 @@ import unittest
 
 import engines
 import stand_in
-from harness import CONDUCTOR, Case, Cluster, program, wait_until
+from harness import Case, Cluster, wait_until
 
 try:
     from publisher import Engine, Publisher
@@ -108,7 +108,7 @@ class Stores(Case):
         return self.metric('store_events_state{store="cake"}') != 1
 
     def metric(self, name):
-        return self.api.metrics()[f'conductor_{name}']
+        return self.api.metric(name)
 
     def store_has(self, blocks):
         wait_until(f'the store has {blocks} blocks', lambda: self.metric(
@@ -127,10 +127,8 @@ class Stores(Case):
     def found(self, prompt):
         """(blocks counted on in each engine, sources of the plan)."""
         got = self.api.request('POST', '/v1/completions',
-                               {'model': 'm', 'prompt': prompt})
-        self.assertEqual(got.status, 200, got.body)
-        why = self.api.request('GET', '/admin/explain/' + got.headers[
-            'x-conductor-request-id']).body
+                               {'model': 'm', 'prompt': prompt}).ok()
+        why = self.api.explain(got)
         return ({c['instance']: c['used_blocks'] for c in why['candidates']},
                 [(s['from'], s['from_block'], s['to_block'])
                  for s in why['plan']['sources']])
@@ -196,10 +194,5 @@ class Stores(Case):
         self.refused([], 'stores')
 
     def refused(self, stores, word):
-        path = self.write('c.json', json.dumps({
-            'stores': stores, 'engines': [
-                {'name': 'e', 'url': 'http://127.0.0.1:1', 'model': 'm'}]}))
-        status, _, errors = self.run_program(program(*CONDUCTOR), '-t', '-c',
-                                             path)
-        self.assertEqual(status, 2, errors)
-        self.assertIn(word, errors)
+        self.check_config({'stores': stores, 'engines': [
+            {'name': 'e', 'url': 'http://127.0.0.1:1', 'model': 'm'}]}, 2, word)

@@ -158,8 +158,7 @@ class Sizes(EngineCase):
         for i in range(4):
             for key in 'big', 'small':
                 got = cluster.api.request('POST', '/v1/embeddings', {
-                    'model': 'm', 'input': f'{i}' * 40}, bearer(key))
-                self.assertEqual(got.status, 200)
+                    'model': 'm', 'input': f'{i}' * 40}, bearer(key)).ok()
         metrics = cluster.api.metrics()
         self.end(cluster)
         return [metrics['conductor_tenant_%s{tenant="%s"}' % (m, key)]
@@ -230,10 +229,8 @@ class Sizes(EngineCase):
                 ('/v1/files', b'x' * 100000, 'audio/wav', range(8192, 8193)),
                 ('/v1/files', b'', 'application/json', range(1, 2))):
             got = cluster.api.request('POST', path, body, {
-                'Content-Type': type_})
-            self.assertEqual(got.status, 200)
-            why = cluster.api.request('GET', '/admin/explain/' + got.headers[
-                'x-conductor-request-id']).body
+                'Content-Type': type_}).ok()
+            why = cluster.api.explain(got)
             self.assertIn(why['prompt_tokens'], tokens, path)
 
 
@@ -241,10 +238,8 @@ class Names(Case):
     def told(self, cluster, headers=None, **body):
         reply = cluster.api.request(
             'POST', '/v1/completions', {'model': 'tiny', 'prompt': [7] * 40,
-                                        'max_tokens': 1, **body}, headers)
-        self.assertEqual(reply.status, 200, reply.body)
-        told = cluster.api.request('GET', '/admin/explain/' + reply.headers[
-            'x-conductor-request-id']).body
+                                        'max_tokens': 1, **body}, headers).ok()
+        told = cluster.api.explain(reply)
         return told['tenant'], told['priority']
 
     def test_names_weights_and_reload(self):
@@ -357,8 +352,7 @@ class Keys(Case):
         cluster = self.keyed(('a', {}), ('b', {}))
 
         def cached(name, **more):
-            reply = self.ask(cluster, name, **more)
-            self.assertEqual(reply.status, 200)
+            reply = self.ask(cluster, name, **more).ok()
             return reply.body['usage']['prompt_tokens_details'][
                 'cached_tokens']
         self.assertEqual(cached('a'), 0)
@@ -381,8 +375,8 @@ class Keys(Case):
                           reply.body['error']['message'])
             self.assertIn(int(reply.headers['Retry-After']), range(1, 21))
             self.assertEqual(self.ask(cluster, 'c').status, 200)
-        self.assertEqual(cluster.api.metrics()[
-            'conductor_tenant_limited_total{tenant="a"}'], 1)
+        self.assertEqual(
+            cluster.api.metric('tenant_limited_total', tenant='a'), 1)
 
     def test_in_flight(self):
         cluster = self.keyed(('a', {'max_in_flight': 1}), ('b', {}),
@@ -436,8 +430,7 @@ class KeysOfEngines(EngineCase):
             'cache_salt_header': 'x-salt'})
         for more, salt in ({}, 'a'), ({'x-salt': 's'}, 'a/s'):
             reply = self.post(cluster, {'prompt': 'p', 'cache_salt': 'x'},
-                              headers={**bearer('one'), **more})
-            self.assertEqual(reply.status, 200)
+                              headers={**bearer('one'), **more}).ok()
             self.assertEqual(json.loads(self.all[0].requests[-1].body)[
                 'cache_salt'], salt)
         self.assertEqual(self.post(cluster, {'prompt': 'p'}).status, 401)
@@ -524,8 +517,7 @@ class KeysOfEngines(EngineCase):
 
         def make(key, **more):
             got = ask(key, 'POST', '/v1/responses', True,
-                      {'model': 'm', 'input': 'x', **more})
-            self.assertEqual(got.status, 200)
+                      {'model': 'm', 'input': 'x', **more}).ok()
             return f'resp_{self.made}'
 
         def lost(got, param):
@@ -608,8 +600,7 @@ class KeysOfEngines(EngineCase):
         for path in '/v1/embeddings', '/inference/v1/generate', \
                 '/v1/respo%6eses':
             reply = self.post(cluster, {'input': 'p', 'token_ids': [1]},
-                              path, bearer('one'))
-            self.assertEqual(reply.status, 200)
+                              path, bearer('one')).ok()
             self.assertEqual(json.loads(self.all[0].requests[-1].body)[
                 'cache_salt'], 'a')
 
@@ -625,12 +616,10 @@ class KeysOfEngines(EngineCase):
             return self.post(cluster, {'prompt': 'p'}, '/v1/schedule',
                              headers=bearer('one'))
         for _ in range(2):
-            got = ask()
-            self.assertEqual(got.status, 200)
+            got = ask().ok()
             reply = cluster.api.request(
                 'POST', '/v1/schedule/done', {'ticket': got.body['ticket']},
-                bearer('one'))
-            self.assertEqual(reply.status, 200, reply.body)
+                bearer('one')).ok()
         self.assertEqual(ask().status, 429)
 
     def test_hashes_are_of_all_tenants(self):

@@ -49,7 +49,7 @@ class TlsCase(Certificates, EngineCase):
         return cluster
 
     def metric(self, name):
-        return self.admin.metrics()[f'conductor_http_{name}']
+        return self.admin.metric(f'http_{name}')
 
 
 class TlsClients(TlsCase):
@@ -59,8 +59,7 @@ class TlsClients(TlsCase):
         events = list(cluster.api.stream('/v1/completions', {
             'model': 'm', 'prompt': 'x'}))
         self.assertEqual(events[-1], '[DONE]')
-        large = self.post(cluster, {'prompt': 'word ' * 400000})
-        self.assertEqual(large.status, 200, large.body)
+        large = self.post(cluster, {'prompt': 'word ' * 400000}).ok()
 
     def test_files_beside_the_configuration(self):
         """As of all other files that it names, wherever the daemon begins."""
@@ -115,8 +114,7 @@ class TlsClients(TlsCase):
         self.assertEqual(Api(cluster.ports['admin']).request(
             'GET', '/health').status, 400)
         # The status page, and what it follows.
-        page = admin.request('GET', '/')
-        self.assertEqual(page.status, 200)
+        page = admin.request('GET', '/').ok()
         self.assertIn(b'/admin/events', page.body)
         connection, events = admin.open('GET', '/admin/events')
         self.assertEqual([events.readline() for _ in range(2)][0],
@@ -362,8 +360,7 @@ class TlsWorkers(TlsCase):
             cluster.start_worker(name, role, secret_file=self.secret,
                                  tls_ca=os.path.join(self.folder, 'ca.pem'))
         cluster.wait_ready(1, 1)
-        answer = cluster.api.complete('A prompt of several blocks. ' * 40)
-        self.assertEqual(answer.status, 200, answer.body)
+        answer = cluster.api.complete('A prompt of several blocks. ' * 40).ok()
         for worker in cluster.workers.values():
             self.assertNotIn('warn', worker.log())
             self.stop(worker)

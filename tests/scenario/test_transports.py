@@ -22,9 +22,6 @@ def door_of(pid):
 
 
 class Transports(LoadCase):
-    def short_name(self):
-        return self.id().replace('test_transports.', '')
-
     def besiege(self, door):
         """Takes all places in front of it."""
         for _ in range(CALLERS):

@@ -3,8 +3,7 @@ model."""
 import json
 import os
 
-from harness import (CONDUCTOR, Case, Cluster, cost_model_json, program,
-                     wait_until)
+from harness import Case, Cluster, cost_model_json, wait_until
 from test_forward import EngineCase
 
 PROMPT = list(range(1, 301)) * 2
@@ -12,14 +11,13 @@ PROMPT = list(range(1, 301)) * 2
 
 def candidates(api, reply):
     """By name, of a request that was just answered."""
-    told = api.request('GET', '/admin/explain/' + reply.headers[
-        'x-conductor-request-id']).body
+    told = api.explain(reply)
     return {c['instance']: c for c in told['candidates']}, told
 
 
 def costs_of(api):
     """By name, what GET /admin/instances says."""
-    told = api.request('GET', '/admin/instances').body['instances']
+    told = api.listed()
     return {i['name']: i['cost_model'] for i in told}
 
 
@@ -44,8 +42,7 @@ class Workers(Case):
             'plain': 'cost.json', 'quick-1': 'quick.json',
             'quick-2': 'quick.json'})
         got = cluster.api.request('POST', '/v1/completions', {
-            'prompt': PROMPT, 'max_tokens': 2})
-        self.assertEqual(got.status, 200, got.body)
+            'prompt': PROMPT, 'max_tokens': 2}).ok()
         each, told = candidates(cluster.api, got)
         self.assertTrue(told['prefill'].startswith('quick-'), told)
         self.assertEqual(told['predicted']['cost_model'], 'quick.json')
@@ -57,12 +54,7 @@ class Workers(Case):
             self.assertEqual(each[name]['prefill_ms'], ms)
 
     def refused(self, words, **config):
-        path = self.write('c.json', json.dumps({
-            **self.begin().config, **config}))
-        status, _, errors = self.run_program(program(*CONDUCTOR), '-t', '-c',
-                                             path)
-        self.assertEqual(status, 2, errors)
-        self.assertIn(words, errors)
+        self.check_config({**self.begin().config, **config}, 2, words)
 
     def test_refused(self):
         good = {'workers': 'w', 'cost_model': 'quick.json'}

@@ -19,8 +19,7 @@ def ask(cluster, prompt=PROMPT, slo_ms=500, max_tokens=1):
 
 
 def jobs(cluster, result):
-    return cluster.api.metrics()[
-        f'conductor_warm_jobs_total{{result="{result}"}}']
+    return cluster.api.metric('warm_jobs_total', result=result)
 
 
 class Warm(Case):
@@ -128,8 +127,8 @@ class Warm(Case):
             cluster, link, _ = self.refused()
             rid = self.prefill(link, 1, PROMPT[:512])
             link.send(wire.frame(kind, rid, payload))
-            wait_until('it is cut off', lambda: cluster.api.metrics()[
-                'conductor_bad_frames_total'] == 1)
+            wait_until('it is cut off', lambda:
+                cluster.api.metric('bad_frames_total') == 1)
             link.close()
             self.stop(cluster.conductor)
 
@@ -137,8 +136,7 @@ class Warm(Case):
         """A real worker computes what was refused, and the answer to it is
         as ever."""
         def answer(cluster, slo_ms):
-            reply = ask(cluster, slo_ms=slo_ms, max_tokens=8)
-            self.assertEqual(reply.status, 200, reply.body)
+            reply = ask(cluster, slo_ms=slo_ms, max_tokens=8).ok()
             return reply.body
         cold = self.cluster(cost=COST)
         expected = answer(cold, 0)
@@ -151,7 +149,7 @@ class Warm(Case):
         self.assertEqual(warm['choices'], expected['choices'])
         self.assertEqual(
             warm['usage']['prompt_tokens_details']['cached_tokens'], 1296)
-        self.assertEqual(cluster.api.metrics()['conductor_warm_pieces_total'],
+        self.assertEqual(cluster.api.metric('warm_pieces_total'),
                          3)
 
     def test_off(self):

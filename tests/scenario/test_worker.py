@@ -30,9 +30,6 @@ class WorkerCase(unittest.TestCase):
         self.links = []
         self.processes = []
 
-    def short_name(self):
-        return self.id().replace('test_worker.', '')
-
     def tearDown(self):
         for link in self.links:
             link.close()
