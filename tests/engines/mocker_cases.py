@@ -93,7 +93,7 @@ class Case(engines.Case):
     def ask(self, prompt, max_tokens):
         while True:
             began_s = time.time()
-            got = self.cluster.api.request('POST', '/v1/completions', {
+            got = self.cluster.api.post('/v1/completions', {
                 'model': engines.MODEL, 'prompt': prompt,
                 'max_tokens': max_tokens})
             ended_s = time.time()

@@ -40,7 +40,7 @@ class Sglangs(vllm_cases.Behind):
         wait_until('its blocks are known', lambda: self.metric(
             'engine_kv_blocks', engine) == BLOCKS)
         self.assertNotIn('block_tokens is', self.cluster.conductor.log())
-        models = self.api.request('GET', '/v1/models').body['data']
+        models = self.api.get('/v1/models').body['data']
         self.assertEqual([m['id'] for m in models], [engines.MODEL])
 
     def test_hits(self):
@@ -82,7 +82,7 @@ class Sglangs(vllm_cases.Behind):
 
     def test_generate(self):
         """SGLang's own way to ask passes through."""
-        got = self.api.request('POST', '/generate', {
+        got = self.api.post('/generate', {
             'input_ids': ids(self.rng, 70),
             'sampling_params': {'max_new_tokens': 3}}).ok()
         self.assertEqual(got.body['meta_info']['prompt_tokens'], 70)
@@ -138,7 +138,7 @@ class Sglangs(vllm_cases.Behind):
         with self.assertRaises((http.client.IncompleteRead, ConnectionError)):
             self.stream.read()
         wait_until('it gets no work', lambda: self.api.instances()[0] == 0)
-        got = self.api.request('POST', '/v1/completions', {
+        got = self.api.post('/v1/completions', {
             'model': engines.MODEL, 'prompt': prompt, 'max_tokens': 1})
         self.assertEqual(got.status, 503, got.body)
         began = time.monotonic()

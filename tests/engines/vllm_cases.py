@@ -137,7 +137,7 @@ class Behind(harness.Case):
         """(engine, cached tokens as predicted, and as vLLM tells). The prompt
         is ids, a text or a list of messages."""
         name = 'messages' if path.endswith('/chat/completions') else 'prompt'
-        got = self.api.request('POST', path, {
+        got = self.api.post(path, {
             'model': engines.MODEL, 'max_tokens': 1, name: prompt, **more})
         self.assertEqual(got.status, 200, got.body)
         why = self.api.explain(got)
@@ -217,7 +217,7 @@ class Vllms(Behind):
             self.assertEqual(self.metric('engine_running', engine), 0)
         log = self.cluster.conductor.log()
         self.assertNotIn('block_tokens is', log)
-        models = self.api.request('GET', '/v1/models').body['data']
+        models = self.api.get('/v1/models').body['data']
         self.assertEqual(models[0]['id'], engines.MODEL)
 
     def test_answers_are_the_engines_own(self):
@@ -350,7 +350,7 @@ class Vllms(Behind):
     def test_adapters_are_apart(self):
         """The model and its LoRA adapters, which answer each in its own way:
         blocks of one are no other's, by requests and by events."""
-        cards = self.api.request('GET', '/v1/models').body['data']
+        cards = self.api.get('/v1/models').body['data']
         self.assertEqual({c['id']: c.get('parent') for c in cards}, {
             engines.MODEL: None, **dict.fromkeys(ADAPTERS, engines.MODEL)})
         prompt, texts = ids(self.rng, 200), set()
@@ -362,7 +362,7 @@ class Vllms(Behind):
         for name in engines.MODEL, *ADAPTERS:
             body = {'model': name, 'prompt': prompt, 'max_tokens': 8,
                     'temperature': 0}
-            got = self.api.request('POST', '/v1/completions', body)
+            got = self.api.post('/v1/completions', body)
             self.assertEqual((got.status, got.body['model']), (200, name))
             texts.add(got.body['choices'][0]['text'])
         self.assertEqual(len(texts), 1 + len(ADAPTERS))

@@ -257,7 +257,7 @@ def events_lost(s):
         return s.town.api.listed()[0]['blocks']
     # What requests may have left there counts, too, until it tells of its
     # blocks: it gets none meanwhile, and has ended those that it had.
-    s.town.api.request('POST', '/admin/instances/e0/drain')
+    s.town.api.post('/admin/instances/e0/drain')
     s.until('it has no request', lambda:
         s.town.api.listed()[0]['exchanges'] == 0)
     with s.hits():
@@ -266,7 +266,7 @@ def events_lost(s):
         events.publish(cache.step())
         s.until('all of them are known, and no others', lambda: held() == len(
             {h for h, _ in cache.cache.copies}))
-        s.town.api.request('POST', '/admin/instances/e0/undrain')
+        s.town.api.post('/admin/instances/e0/undrain')
         s.more()
 
 

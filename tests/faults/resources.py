@@ -240,8 +240,7 @@ def bad_configuration(s):
     with s.hits():
         for text in '{', '{"listen": 5}', '[]', '{"max_retries": "x"}', '':
             s.write('conductor.json', text)
-            s.assertEqual(s.town.api.request(
-                'POST', '/admin/reload').status, 400)
+            s.assertEqual(s.town.api.post('/admin/reload').status, 400)
             s.signal('conductor', signal.SIGHUP)
             s.more(3)
     s.more()

@@ -145,8 +145,7 @@ class Scene(Case):
     def reload(self, expect=200, **config):
         self.write('conductor.json', json.dumps(
             {**self.town.config, **config}))
-        self.assertEqual(self.town.api.request(
-            'POST', '/admin/reload').status, expect)
+        self.assertEqual(self.town.api.post('/admin/reload').status, expect)
 
     # --- what is done to processes
 

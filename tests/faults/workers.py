@@ -94,8 +94,8 @@ def drained_with_limit(s):
     s.load()
     s.until_busy('d0', 'decodes')
     with s.hits('d0'):
-        s.assertEqual(s.town.api.request(
-            'POST', '/admin/instances/d0/drain?limit_ms=1').status, 200)
+        s.assertEqual(s.town.api.post(
+            '/admin/instances/d0/drain?limit_ms=1').status, 200)
     s.until('it has no work', lambda: s.metric('decodes', 'd0') == 0)
     s.more()
 

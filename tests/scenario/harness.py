@@ -247,10 +247,16 @@ class Api:
             data = json.loads(data)
         return Reply(response.status, response.headers, data)
 
+    def get(self, path, headers=None):
+        return self.request('GET', path, None, headers)
+
+    def post(self, path, body=None, headers=None):
+        return self.request('POST', path, body, headers)
+
     def complete(self, prompt, max_tokens=4, **more):
-        return self.request('POST', '/v1/completions',
-                            {'model': 'tiny', 'prompt': prompt,
-                             'max_tokens': max_tokens, **more})
+        return self.post('/v1/completions',
+                         {'model': 'tiny', 'prompt': prompt,
+                          'max_tokens': max_tokens, **more})
 
     def stream(self, path, body, headers=None):
         """Generates the data of each server-sent event, decoded; the last one
@@ -273,7 +279,7 @@ class Api:
                     headers)
 
     def health(self):
-        return self.request('GET', '/health').body
+        return self.get('/health').body
 
     def instances(self):
         """(prefill, decode) instances that are ready."""
@@ -284,11 +290,11 @@ class Api:
         """What was decided of a request: its id, or its Reply."""
         if isinstance(asked, Reply):
             asked = asked.headers['x-conductor-request-id']
-        return self.request('GET', '/admin/explain/' + asked).body
+        return self.get('/admin/explain/' + asked).body
 
     def listed(self):
         """The entries of /admin/instances."""
-        return self.request('GET', '/admin/instances').body['instances']
+        return self.get('/admin/instances').body['instances']
 
     def metric(self, name, **labels):
         """conductor_NAME with these labels."""
@@ -299,7 +305,7 @@ class Api:
     def metrics(self):
         """{'name{label="value"}': number}; fails where a line is none of
         Prometheus's text format."""
-        text = self.request('GET', '/metrics').body.decode()
+        text = self.get('/metrics').body.decode()
         return parse_metrics(text)
 
 

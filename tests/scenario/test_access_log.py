@@ -29,11 +29,11 @@ class AccessLog(Case):
         cluster = self.with_log()
         prompt = 'w' * (4 * BLOCK_TOKENS + 5)
         for _ in range(2):
-            got = cluster.api.request('POST', '/v1/completions', {
+            got = cluster.api.post('/v1/completions', {
                 'prompt': prompt, 'max_tokens': 7}, {
                     'x-request-id': 'mine "1"',
                     'traceparent': '00-' + 'a' * 32 + '-' + 'b' * 16 + '-01'})
-        late = cluster.api.request('POST', '/v1/completions', {
+        late = cluster.api.post('/v1/completions', {
             'prompt': 'other ' * 50, 'max_tokens': 3},
             {'x-slo-ttft-ms': '0.001'})
         self.assertEqual(late.status, 429)
@@ -70,19 +70,19 @@ class AccessLog(Case):
         self.assertEqual(cluster.api.complete('two').status, 200)
         self.logged(2, 'old.log')
         self.assertEqual(
-            cluster.api.request('POST', '/admin/reload').status, 200)
+            cluster.api.post('/admin/reload').status, 200)
         self.assertEqual(cluster.api.complete('three').status, 200)
         self.logged(1)
         self.write('conductor.json', json.dumps(
             {**cluster.config, 'access_log': '/nowhere/x'}))
-        self.assertError(cluster.api.request('POST', '/admin/reload'), 400,
+        self.assertError(cluster.api.post('/admin/reload'), 400,
                          'access_log: "/nowhere/x": No such file')
         self.assertEqual(cluster.api.complete('four').status, 200)
         self.logged(2)
         self.write('conductor.json', json.dumps(
             {**cluster.config, 'access_log': ''}))
         self.assertEqual(
-            cluster.api.request('POST', '/admin/reload').status, 200)
+            cluster.api.post('/admin/reload').status, 200)
         self.assertEqual(cluster.api.complete('five').status, 200)
         self.logged(2)
         self.logged(2, 'old.log')
@@ -151,10 +151,8 @@ class AccessLog(Case):
             program(*CONDUCTOR), '-t', '-s', 'policy=random', '-s',
             f'access_log={pipe}')[0], 0)
         for name in 'a', 'b':
-            cluster.api.request('POST', '/v1/completions', b'x', {
-                'x-request-id': name})
-            self.assertEqual(cluster.api.request(
-                'POST', '/admin/reload').status, 200)
+            cluster.api.post('/v1/completions', b'x', {'x-request-id': name})
+            self.assertEqual(cluster.api.post('/admin/reload').status, 200)
         with open(pipe, encoding='utf-8') as f:
             self.assertEqual([json.loads(f.readline())['client_id']
                               for _ in 'ab'], ['a', 'b'])

@@ -17,26 +17,25 @@ NAMES = {'aliases': ['big', 'm/latest'], 'adapters': ['sql', 'law']}
 class Adapters(EngineCase):
     def ask(self, cluster, body, path='/v1/completions'):
         """The blocks that were expected to be cached."""
-        got = cluster.api.request('POST', path, body).ok()
+        got = cluster.api.post(path, body).ok()
         return cluster.api.explain(got)['predicted']['used_blocks']
 
     def test_names_lead_to_the_model(self):
         cluster = self.engines(None, **NAMES)
         body = b'{"model": "%s","prompt":"x"}'
         for name in (b'm', b'big', b'm/latest', b'sql', b'law'):
-            self.assertEqual(cluster.api.request(
-                'POST', '/v1/completions', body % name).status, 200)
+            self.assertEqual(cluster.api.post(
+                '/v1/completions', body % name).status, 200)
             self.assertEqual(self.all[0].requests[-1].body, body % name)
-        self.assertError(cluster.api.request(
-            'POST', '/v1/completions', body % b'sq'), 404, '"sq"')
-        cards = cluster.api.request('GET', '/v1/models').body['data']
+        self.assertError(cluster.api.post(
+            '/v1/completions', body % b'sq'), 404, '"sq"')
+        cards = cluster.api.get('/v1/models').body['data']
         self.assertEqual(
             [(c['id'], c.get('parent')) for c in cards],
             [('m', None), ('big', None), ('law', 'm'), ('m/latest', None),
              ('sql', 'm')])
         for name in ('sql', 'm%2Flatest'):
-            self.assertEqual(cluster.api.request(
-                'GET', f'/v1/models/{name}').status, 200)
+            self.assertEqual(cluster.api.get(f'/v1/models/{name}').status, 200)
 
     def test_blocks_are_no_other_adapters(self):
         cluster = self.engines(None, **NAMES)

@@ -30,17 +30,17 @@ class Door(Case):
         cluster, admin = self.doors()
         for path in '/metrics', '/admin/instances', '/admin/explain/x', \
                 '/workers', '/services', '/global_view':
-            self.assertEqual(cluster.api.request('GET', path).status, 404)
+            self.assertEqual(cluster.api.get(path).status, 404)
         for path in '/query', '/register', '/admin/instances':
-            reply = cluster.api.request('POST', path, {})
+            reply = cluster.api.post(path, {})
             self.assertEqual((reply.status, reply.body['error']['code']),
                              (404, 'unknown_path'))
         for path in '/health', '/ready', '/v1/models':
-            self.assertEqual(cluster.api.request('GET', path).status, 200)
-            self.assertEqual(admin.request('GET', path).status, 200)
+            self.assertEqual(cluster.api.get(path).status, 200)
+            self.assertEqual(admin.get(path).status, 200)
         self.assertEqual(cluster.api.complete('hello').status, 200)
         self.assertEqual(admin.complete('hello').status, 404)
-        self.assertEqual(admin.request('POST', '/v1/schedule', {}).status, 404)
+        self.assertEqual(admin.post('/v1/schedule', {}).status, 404)
         self.assertGreater(len(admin.metrics()), 50)
 
     def test_all_of_admin_needs_the_key(self):
@@ -49,16 +49,16 @@ class Door(Case):
         for path, status in (('/admin/instances', 200),
                              ('/admin/explain/x', 404)):
             for headers in {}, {'Authorization': f'Bearer {KEY[1:]}x'}:
-                reply = admin.request('GET', path, headers=headers)
+                reply = admin.get(path, headers=headers)
                 self.assertEqual(
                     (reply.status, reply.body['error']['code']),
                     (401, 'invalid_admin_key'))
             self.assertEqual(
-                admin.request('GET', path, headers=named).status, status)
+                admin.get(path, headers=named).status, status)
 
     def test_without_a_key_this_machine_looks(self):
         _, admin = self.doors(key=False)
-        self.assertEqual(admin.request('GET', '/admin/instances').status, 200)
+        self.assertEqual(admin.get('/admin/instances').status, 200)
 
     def test_clients_that_fill_the_other_door(self):
         """A probe and an operator get in all the same."""
@@ -70,7 +70,7 @@ class Door(Case):
             admin.metric('http_evicted_total') >= 170)
         for _ in range(20):
             self.assertEqual(admin.health()['status'], 'ready')
-            self.assertEqual(admin.request('GET', '/ready').status, 200)
+            self.assertEqual(admin.get('/ready').status, 200)
 
     def test_addresses_that_cannot_be(self):
         config = self.write('c.json', '{}')
@@ -104,8 +104,8 @@ class Drain(Case):
         admin = Api(cluster.ports['admin'])
         began = time.monotonic()
         self.stop(cluster)
-        wait_until('it is not ready', lambda: cluster.api.request(
-            'GET', '/ready').status == 503)
+        wait_until('it is not ready', lambda: cluster.api.get(
+            '/ready').status == 503)
         self.assertEqual(cluster.api.complete('still here').status, 200)
         wait_until('it has ended', lambda: not cluster.conductor.alive())
         self.assertGreaterEqual(time.monotonic() - began, 4)
@@ -184,7 +184,7 @@ class Reload(EngineCase):
 
     def reload(self, cluster, **config):
         self.rewrite(cluster, **config)
-        return cluster.api.request('POST', '/admin/reload')
+        return cluster.api.post('/admin/reload')
 
     def test_what_is_taken_and_what_is_not(self):
         cluster = self.cluster(cost={'prefill': (50000, 0, 0, 0)})
@@ -230,7 +230,7 @@ class Reload(EngineCase):
                   encoding='utf-8') as f:
             f.write('{"listen":')
         self.assertEqual(
-            cluster.api.request('POST', '/admin/reload').status, 400)
+            cluster.api.post('/admin/reload').status, 400)
         self.assertEqual(self.reload(cluster).body['taken'], [])
         self.assertEqual(cluster.api.complete('p' * 40).status, 200)
 
@@ -259,7 +259,7 @@ class Reload(EngineCase):
         self.write('admin.key', new)
 
         def reload(key):
-            return cluster.api.request('POST', '/admin/reload', headers={
+            return cluster.api.post('/admin/reload', headers={
                 'Authorization': f'Bearer {key}'}).status
         self.assertEqual([reload(new), reload(old), reload(old), reload(new)],
                          [401, 200, 401, 200])
@@ -321,13 +321,13 @@ class ReloadWhereAllReach(Case):
                       encoding='utf-8') as f:
                 json.dump({key: value for key, value in cluster.config.items()
                            if key not in dropped}, f)
-            reply = admin.request('POST', '/admin/reload',
-                                  headers={'Authorization': f'Bearer {KEY}'})
+            reply = admin.post('/admin/reload',
+                               headers={'Authorization': f'Bearer {KEY}'})
             self.assertEqual(reply.status, 400, reply.body)
             self.assertIn('admin_listen: "0.0.0.0:0": other machines can reach it',
                           reply.body['error']['message'])
             self.assertEqual(
-                admin.request('GET', '/admin/instances').status, 401)
+                admin.get('/admin/instances').status, 401)
 
 
 class Supervised(Case):
@@ -419,7 +419,7 @@ class Supervised(Case):
                 program(*CONDUCTOR), '-c', config], pass_fds=[door.fileno()])
 
         def ready():
-            return api.request('GET', '/ready').status == 200
+            return api.get('/ready').status == 200
         now = begin(0)
         wait_until('it serves', ready)
         wrong, n, stop = [], [0], threading.Event()
@@ -427,7 +427,7 @@ class Supervised(Case):
         def client():
             while not stop.is_set():
                 try:
-                    reply = api.request('POST', '/v1/completions', {
+                    reply = api.post('/v1/completions', {
                         'model': 'm', 'prompt': 'p'})
                     if reply.status != 200:
                         wrong.append(reply.body)

@@ -52,12 +52,11 @@ class Completions(Case):
                 (415, '/v1/completions', {}, {'Content-Type': 'a/b'}),
                 (404, '/v1/nothing', {}, {})):
             with self.subTest(status=status, path=path, **fields):
-                got = api.request('POST', path, {**body, **fields},
-                                  {**names, **headers})
+                got = api.post(path, {**body, **fields}, {**names, **headers})
                 self.assertEqual(got.status, status, got.body)
                 for name, value in names.items():
                     self.assertEqual(got.headers.get_all(name), [value])
-                own = api.request('POST', path, {**body, **fields}, headers)
+                own = api.post(path, {**body, **fields}, headers)
                 self.assertIsNone(own.headers['traceparent'])
                 self.assertEqual(own.headers['x-request-id'],
                                  own.headers['x-conductor-request-id'])
@@ -66,10 +65,9 @@ class Completions(Case):
             self.assertEqual(why['reason'], 'slo_ttft_exceeded')
             self.assertEqual(why['client_request_id'], 'mine-1')
             self.assertEqual(why['traceparent'], names['traceparent'])
-        self.assertEqual(api.request(
-            'GET', f'/admin/explain/{trace_id[1:]}').status, 404)
+        self.assertEqual(api.get(f'/admin/explain/{trace_id[1:]}').status, 404)
         done = api.complete('x', 2).body
-        why = api.request('GET', f"/admin/explain/{done['id']}").body
+        why = api.get(f"/admin/explain/{done['id']}").body
         self.assertEqual(why['request_id'], done['conductor']['request_id'])
 
     def test_text_and_ids_are_the_same(self):
@@ -147,7 +145,7 @@ class Chat(Case):
 
     def test_answer_and_stream(self):
         api = self.cluster().api
-        reply = api.request('POST', '/v1/chat/completions', {
+        reply = api.post('/v1/chat/completions', {
             'model': 'tiny', 'messages': self.MESSAGES, 'max_tokens': 6}).ok()
         self.assertEqual(reply.body['object'], 'chat.completion')
         choice, = reply.body['choices']
@@ -169,16 +167,16 @@ class Chat(Case):
 class Views(Case):
     def test_models_health_ready(self):
         api = self.cluster(prefill=2, decode=1).api
-        models = api.request('GET', '/v1/models').body
+        models = api.get('/v1/models').body
         self.assertEqual(models['object'], 'list')
         self.assertEqual([m['id'] for m in models['data']], ['tiny'])
-        self.assertEqual(api.request('GET', '/v1/models/tiny').body,
+        self.assertEqual(api.get('/v1/models/tiny').body,
                          models['data'][0])
-        none = api.request('GET', '/v1/models/gpt-9')
+        none = api.get('/v1/models/gpt-9')
         self.assertEqual((none.status, none.body['error']['code']),
                          (404, 'model_not_found'))
         self.assertIn('"gpt-9"', none.body['error']['message'])
-        self.assertEqual(api.request('GET', '/ready').status, 200)
+        self.assertEqual(api.get('/ready').status, 200)
         self.assertEqual(api.instances(), (2, 1))
 
     def test_model_by_escaped_name(self):
@@ -189,7 +187,7 @@ class Views(Case):
         for name, status in (('a/b%201%25', 200), ('a%2fb%201%25', 200),
                              ('%61%2Fb%201%', 200), ('a%2Fb%201', 404),
                              ('a%2Fb%201%25%25', 404), ('a%2', 404)):
-            reply = cluster.api.request('GET', '/v1/models/' + name)
+            reply = cluster.api.get('/v1/models/' + name)
             self.assertEqual(reply.status, status, name)
             if status == 200:
                 self.assertEqual(reply.body['id'], 'a/b 1%')
@@ -220,8 +218,8 @@ class Views(Case):
 class NotReady(Case):
     def test_without_instances(self):
         cluster = self.cluster(prefill=0, decode=0)
-        self.assertEqual(cluster.api.request('GET', '/ready').status, 503)
-        self.assertEqual(cluster.api.request('GET', '/health').status, 200)
+        self.assertEqual(cluster.api.get('/ready').status, 503)
+        self.assertEqual(cluster.api.get('/health').status, 200)
         self.refused(cluster, 'no_ready_instance', 'no instance is ready')
 
     def refused(self, cluster, code, *words):
@@ -231,7 +229,7 @@ class NotReady(Case):
 
     def test_decode_alone_is_not_ready(self):
         cluster = self.cluster(prefill=0, decode=1)
-        self.assertEqual(cluster.api.request('GET', '/ready').status, 503)
+        self.assertEqual(cluster.api.get('/ready').status, 503)
         self.refused(cluster, 'no_prefill_instance',
                      'no prefill instance is ready')
         self.assertIn('worker d0 joined: role decode, ',
@@ -239,12 +237,12 @@ class NotReady(Case):
 
     def test_prefill_alone_is_not_ready(self):
         cluster = self.cluster(prefill=1, decode=0)
-        self.assertEqual(cluster.api.request('GET', '/ready').status, 503)
+        self.assertEqual(cluster.api.get('/ready').status, 503)
         self.refused(cluster, 'no_decode_instance',
                      'no decode instance is ready')
         cluster.start_worker('d0', 'decode')
         cluster.wait_ready(1, 1)
-        self.assertEqual(cluster.api.request('GET', '/ready').status, 200)
+        self.assertEqual(cluster.api.get('/ready').status, 200)
         self.assertEqual(cluster.api.complete(TEXT).status, 200)
 
 
@@ -252,16 +250,16 @@ class Slo(Case):
     def test_a_miss_is_refused_at_once(self):
         api = self.cluster(engine='timed',
                            cost={'prefill': (1000000, 0, 0, 0)}).api
-        reply = api.request('POST', '/v1/completions',
-                            {'model': 'tiny', 'prompt': TEXT},
-                            {'x-slo-ttft-ms': '100'})
+        reply = api.post('/v1/completions',
+                         {'model': 'tiny', 'prompt': TEXT},
+                         {'x-slo-ttft-ms': '100'})
         self.assertError(reply, 429, 'first token')
         # No instance is that fast, however idle.
         self.assertIn('an idle instance would miss', reply.body['error']['message'])
         self.assertIsNone(reply.headers['Retry-After'])
-        reply = api.request('POST', '/v1/completions',
-                            {'model': 'tiny', 'prompt': TEXT,
-                             'max_tokens': 1}, {'x-slo-ttft-ms': '60000'}).ok()
+        reply = api.post('/v1/completions',
+                         {'model': 'tiny', 'prompt': TEXT,
+                          'max_tokens': 1}, {'x-slo-ttft-ms': '60000'}).ok()
 
     @mostly_waits
     def test_a_miss_that_passes_says_when(self):
@@ -272,9 +270,9 @@ class Slo(Case):
         wait_until('six are accepted', lambda: sum(
             total(api.metrics(), f'conductor_instance_prefills_{state}')
             for state in ('waiting', 'running')) == 6)
-        reply = api.request('POST', '/v1/completions',
-                            {'model': 'tiny', 'prompt': TEXT,
-                             'max_tokens': 1}, {'x-slo-ttft-ms': '4000'})
+        reply = api.post('/v1/completions',
+                         {'model': 'tiny', 'prompt': TEXT,
+                          'max_tokens': 1}, {'x-slo-ttft-ms': '4000'})
         self.assertError(reply, 429, 'first token')
         self.assertIn(int(reply.headers['Retry-After']), range(1, 61))
         told_ms = self.assert_true_miss(reply, 4000)
@@ -294,9 +292,9 @@ class Slo(Case):
     def test_tbt_miss(self):
         api = self.cluster(engine='timed',
                            cost={'decode': (500000, 0, 0)}).api
-        reply = api.request('POST', '/v1/completions',
-                            {'model': 'tiny', 'prompt': TEXT},
-                            {'x-slo-tpot-ms': '10'})
+        reply = api.post('/v1/completions',
+                         {'model': 'tiny', 'prompt': TEXT},
+                         {'x-slo-tpot-ms': '10'})
         self.assertError(reply, 429, 'between tokens')
 
     def test_limits_of_the_configuration(self):

@@ -62,7 +62,7 @@ class Early(Attack):
         for s in slow:
             self.assertEqual(self.statuses(s), [404])
         self.assertEqual(self.gauge(cluster, 'body_bytes'), 0)
-        self.assertEqual(cluster.api.request('GET', '/v1/models').status, 200)
+        self.assertEqual(cluster.api.get('/v1/models').status, 200)
         for s in slow:
             s.close()
         wait_until('they are forgotten', lambda:
@@ -110,9 +110,9 @@ class Early(Attack):
         s = self.connect(cluster.api.port)
         s.sendall(head)
         self.assertEqual(self.statuses(s), [429])
-        self.assertError(cluster.api.request('POST', '/v1/completions', {
+        self.assertError(cluster.api.post('/v1/completions', {
             'prompt': 'x'}), 401, 'header authorization: missing')
-        self.assertError(cluster.api.request('POST', '/v1/completions', {
+        self.assertError(cluster.api.post('/v1/completions', {
             'prompt': 'x'}, bearer('no')), 401, 'the key is unknown')
 
         def lines():
@@ -142,9 +142,8 @@ class Connections(Attack):
             if i % 3 == 0:  # some have begun to say something
                 crowd[-1].sendall(b'GET /health HT')
         for _ in range(3):
-            self.assertEqual(cluster.api.request('GET', '/health').status, 200)
-            self.assertEqual(cluster.api.request(
-                'GET', '/v1/models').status, 200)
+            self.assertEqual(cluster.api.get('/health').status, 200)
+            self.assertEqual(cluster.api.get('/v1/models').status, 200)
         self.assertLessEqual(self.gauge(cluster, 'connections'), limit + 16)
         self.assertGreaterEqual(self.gauge(cluster, 'evicted_total'),
                                 n - limit)
@@ -257,7 +256,7 @@ class Busy(EngineCase):
                          [200] * 16 + [503] * 4)
         self.assertEqual([busy(b'two') for _ in range(3)], [200] * 3)
         for _ in range(20):
-            self.assertEqual(cluster.api.request('GET', '/ready').status, 200)
+            self.assertEqual(cluster.api.get('/ready').status, 200)
         go_on.set()
 
 
@@ -277,19 +276,19 @@ class Work(Attack):
     def test_large_ones_are_not_read_to_their_end(self):
         cluster = self.cluster(prefill=0, decode=0, both=1)
         for body in self.bodies(1 << 20):
-            got = cluster.api.request('POST', '/v1/completions', body)
+            got = cluster.api.post('/v1/completions', body)
             self.assertRegex(got.body['error']['message'], (
                 r'^(metadata|n): the body holds more than (65536 bytes|8192 '
                 r'values) beside the prompt$'))
             self.assertEqual(got.status, 400)
         for n, status in (8191, 200), (8192, 400):
-            got = cluster.api.request('POST', '/v1/completions', {
+            got = cluster.api.post('/v1/completions', {
                 'prompt': 'x', 'max_tokens': 1, 'metadata': {'a': [1] * n}})
             self.assertEqual(got.status, status, got.body)
         for prompt in '"' + 'x' * 1200000, '[' + '1,' * 600000:
             # What is behind the bound is no JSON, and nobody finds out.
-            got = cluster.api.request('POST', '/v1/completions',
-                                      ('{"prompt": ' + prompt).encode())
+            got = cluster.api.post('/v1/completions',
+                                   ('{"prompt": ' + prompt).encode())
             self.assertError(got, 400, 'prompt: longer than 1048576 bytes')
 
     def test_a_client_has_its_share_of_a_turn(self):

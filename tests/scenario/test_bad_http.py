@@ -95,7 +95,7 @@ class BadRequests(Case):
             super().tearDown()
 
     def post(self, path, body, **headers):
-        return self.api.request('POST', path, body, headers)
+        return self.api.post(path, body, headers)
 
     def assertNamed(self, got):
         """The message begins with the field, or one in it, and its value."""
@@ -139,8 +139,8 @@ class BadRequests(Case):
         for header in 'x-slo-ttft-ms', 'x-slo-tpot-ms':
             for value in 'soon', '-5', '1e99', '':
                 with self.subTest(f'{header}: {value}'):
-                    reply = self.api.request(
-                        'POST', COMPLETIONS, {'model': 'tiny', 'prompt': 'x'},
+                    reply = self.api.post(
+                        COMPLETIONS, {'model': 'tiny', 'prompt': 'x'},
                         {header: value})
                     self.assertError(reply, 400, header)
 
@@ -153,7 +153,7 @@ class BadRequests(Case):
         self.assertError(reply, 413, '300000')
 
     def test_paths_and_methods(self):
-        self.assertError(self.api.request('GET', '/nope'), 404, '/nope')
+        self.assertError(self.api.get('/nope'), 404, '/nope')
         self.assertError(self.post('/v2/completions', {}), 404)
         for method, path in (('GET', COMPLETIONS), ('GET', CHAT),
                              ('DELETE', COMPLETIONS), ('POST', '/v1/models'),

@@ -175,8 +175,7 @@ class OverRedis(Conductors):
     def bookings(self, cluster):
         """Likewise, each by its id."""
         return {(x['instance'], x['part'], x['booking'])
-                for x in cluster.api.request(
-                    'GET', '/admin/bookings').body['bookings']}
+                for x in cluster.api.get('/admin/bookings').body['bookings']}
 
     def wait_foreign(self, cluster, n):
         wait_until(f'{cluster.name} knows of {n} of others', lambda:
@@ -225,8 +224,8 @@ class Shared(OverRedis):
                    self.booked(a) == self.booked(b))
         wait_until('of the same requests', lambda: self.bookings(a) ==
                    self.bookings(b) != set())
-        ids = [{x['request_id'] for x in c.api.request(
-            'GET', '/admin/bookings').body['bookings']} for c in (a, b)]
+        ids = [{x['request_id'] for x in c.api.get(
+            '/admin/bookings').body['bookings']} for c in (a, b)]
         self.assertEqual(len(ids[0]), 3)
         self.assertEqual(ids[1], {None})  # it took none of them
         for answer in answers:
@@ -596,7 +595,7 @@ class Balanced(OverRedis):
 
     def works(self, api):
         try:
-            return api.request('GET', '/ready').status == 200
+            return api.get('/ready').status == 200
         except OSError:
             return False
 
@@ -668,10 +667,10 @@ class Led(OverRedis):
         workers = (('p0', 'prefill'), ('p1', 'prefill'), ('d0', 'decode'))
         a, b = self.begin(workers=workers)
         leader, other = (a, b) if self.metric(a, 'state_leader') else (b, a)
-        refused = other.api.request('POST', '/admin/instances/p1/role/decode')
+        refused = other.api.post('/admin/instances/p1/role/decode')
         self.assertError(refused, 409, 'another conductor leads')
         self.assertEqual(refused.body['error']['code'], 'another_leads')
-        reply = leader.api.request('POST', '/admin/instances/p1/role/decode')
+        reply = leader.api.post('/admin/instances/p1/role/decode')
         self.assertLess(reply.status, 300, reply.body)
         self.wait_all(1, 2)
         for c in a, b:
@@ -686,8 +685,8 @@ class Led(OverRedis):
         wait_until('another one leads', lambda: self.metric(
             other, 'state_leader') == 1)
         # It is told to switch a role before it can know that it leads no more.
-        order = in_background(lambda: leader.api.request(
-            'POST', '/admin/instances/p1/role/decode'))
+        order = in_background(lambda: leader.api.post(
+            '/admin/instances/p1/role/decode'))
         leader.conductor.child.send_signal(signal.SIGCONT)
         reply = order()
         wait_until('it knows', lambda: self.metric(

@@ -61,15 +61,14 @@ class StandIns(OverEngines):
         a, b = self.begin_over(listed, listed[:1])
 
         def ask(c):
-            return in_background(lambda: c.api.request(
-                'POST', '/v1/completions', {
+            return in_background(lambda: c.api.post('/v1/completions', {
                     'model': 'm', 'prompt': [1] * 9, 'max_tokens': 50}))
         answers = [ask(a) for _ in range(4)]
         wait_until('both engines have half', lambda: all(
             len(e.requests) == 2 for e in both))
         self.wait_foreign(b, 4)
         self.assertNotEqual(self.booked(a), self.booked(b))
-        added = b.api.request('POST', '/admin/instances', listed[1])
+        added = b.api.post('/admin/instances', listed[1])
         self.assertLess(added.status, 300, added.body)
         self.ready(b, 2)
         wait_until('both believe the same', lambda:
@@ -106,7 +105,7 @@ class Mocked(OverEngines, engines.Case):
         for turn in range(4):
             for i in range(4):
                 c = clusters[(turn + i) % 2]
-                got = c.api.request('POST', '/v1/completions', {
+                got = c.api.post('/v1/completions', {
                     'model': engines.MODEL, 'max_tokens': 2,
                     'prompt': [4 + i] * (160 + 40 * turn)}).ok()
                 engine = got.headers['x-conductor-prefill']

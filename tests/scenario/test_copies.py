@@ -174,8 +174,8 @@ class Daemon(Case):
             told = cluster.api.explain(reply.body['conductor']['request_id'])
             if told['copied']:
                 break
-            holders = [c['to'] for c in cluster.api.request(
-                'GET', '/admin/copies').body['copies'] if c['blocks']]
+            holders = [c['to'] for c in cluster.api.get(
+                '/admin/copies').body['copies'] if c['blocks']]
             self.assertNotIn(told['prefill'], holders)
             change(cluster, urllib.parse.quote(told['prefill']), 'drain')
         copied = told['copied']
@@ -185,19 +185,19 @@ class Daemon(Case):
         self.assertGreater(copied['reason']['per_s'], 0)
         self.assertGreater(metrics['conductor_replication_passes_total'], 0)
         self.assertGreater(metrics['conductor_replication_wanted_total'], 0)
-        copies = cluster.api.request('GET', '/admin/copies').body['copies']
+        copies = cluster.api.get('/admin/copies').body['copies']
         for copy in copies:
             self.assertEqual(copy['order'], 'copy')
             self.assertGreater(copy['reason']['per_s'], 0)
             self.assertGreater(copy['reason']['busy_ratio'],
                                copy['reason']['after_ratio'])
         tokens = ','.join(map(str, document))
-        blocks = cluster.api.request('GET', '/admin/blocks?tokens=' +
-                                     tokens).body['blocks']
+        blocks = cluster.api.get('/admin/blocks?tokens=' +
+                                 tokens).body['blocks']
         self.assertEqual(len(blocks), 40)
         self.assertGreater(len(blocks[39]['held']), 1)
-        one = cluster.api.request('GET', '/admin/blocks?key=' +
-                                  blocks[39]['key']).body['blocks']
+        one = cluster.api.get('/admin/blocks?key=' +
+                              blocks[39]['key']).body['blocks']
         self.assertEqual(one, blocks[39:])
         self.assertEqual(one[0]['held'][0]['tiers'], ['host'])
 
@@ -210,12 +210,12 @@ class Daemon(Case):
         prompt = urllib.parse.quote(document)
 
         def ask(copies, what='prompt', value=prompt):
-            return cluster.api.request(
-                'POST', f'/admin/replicas?copies={copies}&{what}={value}')
+            return cluster.api.post(
+                f'/admin/replicas?copies={copies}&{what}={value}')
 
         def holders():
-            blocks = cluster.api.request(
-                'GET', f'/admin/blocks?prompt={prompt}').body['blocks']
+            blocks = cluster.api.get(
+                f'/admin/blocks?prompt={prompt}').body['blocks']
             return [h['instance'] for h in blocks[-1]['held']]
         self.assertError(ask(2), 404, 'no native worker', 'prompt')
         first = cluster.api.complete(document, 8)
@@ -226,7 +226,7 @@ class Daemon(Case):
             self.assertEqual((order['order'], order['blocks']), ('copy', n))
             self.assertEqual([order['from']], holders()[:1])
         wait_until('three have it', lambda: len(holders()) == 3)
-        copies = cluster.api.request('GET', '/admin/copies').body['copies']
+        copies = cluster.api.get('/admin/copies').body['copies']
         self.assertEqual([c['reason'] for c in copies],
                          [{'told': True, 'holders': 1}] * 2)
         change(cluster, first.body['conductor']['prefill'], 'drain')
@@ -240,7 +240,7 @@ class Daemon(Case):
         self.assertEqual([o['order'] for o in reply.body['orders']],
                          ['drop'] * 2)
         wait_until('one has it', lambda: len(holders()) == 1)
-        copies = cluster.api.request('GET', '/admin/copies').body['copies']
+        copies = cluster.api.get('/admin/copies').body['copies']
         self.assertEqual([(c['order'], c['reason']) for c in copies[:2]],
                          [('drop', {'told': True, 'holders': 3})] * 2)
         for words in ((0, 'prompt', 'a'), 'copies: "0"'), (
@@ -250,21 +250,20 @@ class Daemon(Case):
                 (1, 'tokens', '1,'), 'tokens: "1,"'), (
                 (1, 'prompt', ''), 'prompt: ""'):
             self.assertError(ask(*words[0]), 400, words[1])
-        self.assertError(cluster.api.request(
-            'POST', '/admin/replicas?copies=1'), 400, 'prompt')
+        self.assertError(cluster.api.post(
+            '/admin/replicas?copies=1'), 400, 'prompt')
         # The same in a body, which may be longer than a request line.
         for body in {'prompt': document}, {
                 'tokens': [ord(c) for c in document]}:
-            reply = cluster.api.request('POST', '/admin/replicas',
-                                        {'copies': 1, **body})
+            reply = cluster.api.post('/admin/replicas', {'copies': 1, **body})
             self.assertEqual((reply.body['blocks'], reply.body['holders'],
                               reply.body['orders']), (n, 1, []))
-            blocks = cluster.api.request('POST', '/admin/blocks', body)
+            blocks = cluster.api.post('/admin/blocks', body)
             self.assertEqual([b['held'][0]['instance']
                               for b in blocks.body['blocks']], holders() * n)
         one = blocks.body['blocks'][-1]
-        self.assertEqual(cluster.api.request(
-            'POST', '/admin/blocks', {'key': one['key']}).body['blocks'], [one])
+        self.assertEqual(cluster.api.post(
+            '/admin/blocks', {'key': one['key']}).body['blocks'], [one])
         for body, *words in (
                 ({'copies': 0, 'prompt': 'a'}, 'copies: 0'),
                 ({'copies': 1}, 'prompt, tokens: must be one of them'),
@@ -273,10 +272,10 @@ class Daemon(Case):
                 ({'copies': 1, 'tokens': [1, -1]}, 'tokens: [1,-1]'),
                 ({'copies': 1, 'key': 'a'}, 'key', 'no such field'),
                 ([1], 'must be an object')):
-            self.assertError(cluster.api.request(
-                'POST', '/admin/replicas', body), 400, *words)
-        self.assertError(cluster.api.request(
-            'POST', '/admin/replicas?copies=1', {'prompt': 'a'}), 400, 'query')
+            self.assertError(cluster.api.post(
+                '/admin/replicas', body), 400, *words)
+        self.assertError(cluster.api.post(
+            '/admin/replicas?copies=1', {'prompt': 'a'}), 400, 'query')
 
     def test_a_worker_that_is_lost(self):
         """A copy to it has ended, with no block."""
@@ -286,15 +285,15 @@ class Daemon(Case):
         a, b = (PlayedWorker(cluster.ports['worker'], name, 'both',
                              capabilities=19 | 1 << 9) for name in 'ab')
         cluster.wait_ready(2, 2)
-        blocks = cluster.api.request('POST', '/admin/blocks', {
+        blocks = cluster.api.post('/admin/blocks', {
             'prompt': document}).body['blocks']
         a.hold([int(block['key'], 16) for block in blocks], wire.HOST)
 
         def copies():
-            return [c['blocks'] for c in cluster.api.request(
-                'GET', '/admin/copies').body['copies']]
-        wait_until('it is ordered', lambda: cluster.api.request(
-            'POST', '/admin/replicas', {'copies': 2, 'prompt': document}
+            return [c['blocks'] for c in cluster.api.get(
+                '/admin/copies').body['copies']]
+        wait_until('it is ordered', lambda: cluster.api.post(
+            '/admin/replicas', {'copies': 2, 'prompt': document}
         ).body.get('orders'))
         b.wait(wire.COPY)
         self.assertEqual(copies(), [None])
@@ -316,12 +315,12 @@ class Daemon(Case):
                 ('?promt=a', 'promt: "a"', 'only key, prompt and tokens'),
                 ('?key=1&x', 'x: ""'), ('?keys=1', 'keys: "1"'),
                 ('?key=1&tokens=2', 'tokens: "2"', 'one of')):
-            reply = cluster.api.request('GET', '/admin/blocks' + query)
+            reply = cluster.api.get('/admin/blocks' + query)
             self.assertError(reply, 400, *words)
-        reply = cluster.api.request('GET', '/admin/blocks?prompt=' + 'ab%20' * 99)
+        reply = cluster.api.get('/admin/blocks?prompt=' + 'ab%20' * 99)
         self.assertEqual(reply.status, 200)
         self.assertEqual(len(reply.body['blocks']), 297 // BLOCK_TOKENS)
         self.assertEqual(reply.body['block_tokens'], BLOCK_TOKENS)
         # A blank is a +, as a form has it.
-        self.assertEqual(cluster.api.request(
-            'GET', '/admin/blocks?prompt=' + 'ab+' * 99).body, reply.body)
+        self.assertEqual(cluster.api.get(
+            '/admin/blocks?prompt=' + 'ab+' * 99).body, reply.body)

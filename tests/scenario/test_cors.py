@@ -61,7 +61,7 @@ class Cors(EngineCase):
             self.assertNotIn(ALLOW, got.headers)
         cluster.config['cors_origins'] = '*'
         self.write('conductor.json', json.dumps(cluster.config))
-        taken = cluster.api.request('POST', '/admin/reload').body
+        taken = cluster.api.post('/admin/reload').body
         self.assertEqual(taken['taken'], ['cors_origins'])
         got = self.ask(cluster, 'POST', paths[0], BAD, body, bearer('one'))
         self.assertEqual(got.headers.get_all(ALLOW), ['*'])

@@ -125,7 +125,7 @@ class Ctl(Case):
         self.assertEqual((status, out), (1, ''))
         self.assertRegex(errors, '404: path: "/admin/instances": not served at '
                                  'this address.* use admin_listen')
-        self.assertError(cluster.api.request('GET', '/nothing'), 404,
+        self.assertError(cluster.api.get('/nothing'), 404,
                          'does not exist, and is not forwarded to engines')
         self.assertEqual(at(cluster.ports['admin'], 'instances')[::2], (0, ''))
         self.assertEqual(at(9, '-a', f'127.0.0.1:{cluster.ports["admin"]}',

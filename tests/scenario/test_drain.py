@@ -11,8 +11,7 @@ from test_instances import InstanceCase
 
 
 def change(cluster, name, how, headers=None):
-    return cluster.api.request('POST', f'/admin/instances/{name}/{how}',
-                               headers=headers)
+    return cluster.api.post(f'/admin/instances/{name}/{how}', headers=headers)
 
 
 def states(cluster):
@@ -109,7 +108,7 @@ class Workers(Clients, Case):
         cluster = self.cluster()
         self.assertEqual(change(cluster, 'd0', 'drain').status, 200)
         self.assertEqual(cluster.api.instances(), (1, 0))
-        self.assertEqual(cluster.api.request('GET', '/ready').status, 503)
+        self.assertEqual(cluster.api.get('/ready').status, 503)
         self.assertError(cluster.api.complete('hello'), 503, 'decode')
         self.assertEqual(change(cluster, 'd0', 'undrain').status, 200)
         self.assertEqual(cluster.api.complete('hello').status, 200)
@@ -134,7 +133,7 @@ class Workers(Clients, Case):
         wait_until('p1 is back', lambda:
                    states(cluster).get('p1') == 'draining')
         self.assertEqual(
-            cluster.api.request('POST', '/admin/reload').status, 200)
+            cluster.api.post('/admin/reload').status, 200)
         self.assertEqual(states(cluster)['p1'], 'draining')
         self.assertEqual(change(cluster, 'p1', 'undrain').body['state'],
                          'ready')
@@ -159,8 +158,8 @@ class Workers(Clients, Case):
                                  ('p' * 70, 'drain', 'no instance'),
                                  ('p0', 'dry', '/drain')):
             self.assertError(change(cluster, name, how, headers), 404, words)
-        self.assertEqual(cluster.api.request(
-            'GET', '/admin/instances/p0/drain').status, 405)
+        self.assertEqual(cluster.api.get(
+            '/admin/instances/p0/drain').status, 405)
 
 
 SLOW = {'prefill': (600000, 0, 0, 0), 'decode': (40000, 0, 0)}
@@ -314,8 +313,8 @@ class Engines(InstanceCase):
         self.assertEqual(change(cluster, 'a', 'drain').status, 200)
         cluster.config['engines'] = [self.entry('a', b)]
         self.write('conductor.json', json.dumps(cluster.config))
-        self.assertEqual(cluster.api.request(
-            'POST', '/admin/reload').body['taken'], ['engines'])
+        self.assertEqual(cluster.api.post(
+            '/admin/reload').body['taken'], ['engines'])
         wait_until('the new one drains', lambda: [
             i['url'] for i in cluster.api.listed()
             if i['state'] == 'draining'] == [b.url])

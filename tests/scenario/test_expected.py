@@ -67,8 +67,7 @@ class Expected(Case):
 
     def ask(self, prompt):
         """(engine, leading blocks counted on, those that were told)."""
-        got = self.api.request('POST', '/v1/completions',
-                               {'model': 'm', 'prompt': prompt})
+        got = self.api.post('/v1/completions', {'model': 'm', 'prompt': prompt})
         self.assertEqual(got.status, self.status, got.body)
         why = self.api.explain(got)
         return (why['prefill'], why['predicted']['used_blocks'],
@@ -171,7 +170,7 @@ class Silence(Case):
         # Nothing was asked of it; what it said before is not known.
         self.assertEqual(cluster.api.metrics()[state], 2)
         for i in range(2):
-            cluster.api.request('POST', '/v1/completions', {
+            cluster.api.post('/v1/completions', {
                 'model': 'm', 'prompt': [i] * 100})
         wait_until('the log tells', lambda: 'no KV events arrive' in
                    cluster.conductor.log())

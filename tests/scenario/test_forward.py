@@ -50,7 +50,7 @@ class EngineCase(Case):
 
     @staticmethod
     def post(cluster, body, path='/v1/completions', headers=None):
-        return cluster.api.request('POST', path, {'model': 'm', **body}, headers)
+        return cluster.api.post(path, {'model': 'm', **body}, headers)
 
 
 class Passthrough(EngineCase):
@@ -64,7 +64,7 @@ class Passthrough(EngineCase):
                  b'Content-Type: text/odd\r\n'
                  b'Content-Length: 7\r\n\r\n{"a" :1')
         cluster = self.engines(serve)
-        got = cluster.api.request('POST', '/v1/completions?user=7', odd, {
+        got = cluster.api.post('/v1/completions?user=7', odd, {
             'Authorization': 'Bearer client', 'X-Request-Id': 'abc-1',
             'Traceparent': '00-1-2-01', 'Connection': 'x-drop',
             'X-Drop': 'me'})
@@ -86,10 +86,9 @@ class Passthrough(EngineCase):
         self.assertEqual(got.headers['x-request-id'], 'abc-1')
         self.assertEqual(got.headers['traceparent'], '00-1-2-01')
         for id_ in ('abc-1', got.headers['x-conductor-request-id']):
-            why = cluster.api.request('GET', f'/admin/explain/{id_}')
+            why = cluster.api.get(f'/admin/explain/{id_}')
             self.assertEqual(why.body['prefill'], 'e0')
-        self.assertEqual(cluster.api.request(
-            'GET', '/admin/explain/abc').status, 404)
+        self.assertEqual(cluster.api.get('/admin/explain/abc').status, 404)
 
     def test_events_are_counted(self):
         """The lines of a stream end with LF or CR LF, and its pieces
@@ -126,13 +125,12 @@ class Passthrough(EngineCase):
             if not more:
                 second = Engine(None)
                 self.more.append(second)
-                self.assertEqual(cluster.api.request(
-                    'POST', '/admin/instances', {
+                self.assertEqual(cluster.api.post('/admin/instances', {
                         'name': 'other', 'url': second.url,
                         'model': 'n'}).status, 201)
             for body in bodies:
                 for path in '/v1/completions', '/v1/embeddings':
-                    got = cluster.api.request('POST', path, body)
+                    got = cluster.api.post(path, body)
                     self.assertError(got, 400, "isn't valid JSON at byte",
                                      'JSON has no NaN' if re.search(
                                          b'NaN|Infinity', body) else '')
@@ -185,8 +183,8 @@ class Passthrough(EngineCase):
         self.assertNotEqual(*own)
         for r in seen:
             self.assertIsNone(r.header('x-dynamo-request-id'))
-        self.assertEqual(cluster.api.request(
-            'GET', '/admin/explain/same').body['client_request_id'], 'same')
+        self.assertEqual(cluster.api.get(
+            '/admin/explain/same').body['client_request_id'], 'same')
 
     def test_long_headers_of_the_answer(self):
         long = {'x-' + 'n' * 200: 'short', 'x-long': 'v' * 30000}
@@ -237,8 +235,8 @@ class Passthrough(EngineCase):
         cluster = self.engines(lambda _, send: send(reply(200, {})))
         self.assertEqual(self.post(cluster, {'prompt': 'x'}, headers={
             **steering, **fine}).status, 200)
-        self.assertEqual(cluster.api.request(
-            'GET', '/v1/files/one', headers=steering).status, 200)
+        self.assertEqual(cluster.api.get(
+            '/v1/files/one', headers=steering).status, 200)
         first, second = (dict(r.headers) for r in self.all[0].requests)
         for name in steering:
             self.assertNotIn(name.lower(), first)
@@ -415,7 +413,7 @@ class Passthrough(EngineCase):
             cluster.api.request('POST', path, *self.upload(None)), 400,
             'model: missing: this server has "a", "b"')
         self.assertError(
-            cluster.api.request('POST', path, b'x', {'Content-Type': 'a/b'}),
+            cluster.api.post(path, b'x', {'Content-Type': 'a/b'}),
             415, 'header content-type: "a/b": must be application/json or '
             'multipart/form-data')
 
@@ -426,19 +424,18 @@ class Passthrough(EngineCase):
                                        path).status, 200)
         self.assertEqual({r.path for e in self.all for r in e.requests},
                          {'/v1/embeddings', '/v1/responses', '/v1/new/thing'})
-        names = [m['id'] for m in cluster.api.request(
-            'GET', '/v1/models').body['data']]
+        names = [m['id'] for m in cluster.api.get('/v1/models').body['data']]
         self.assertEqual(names, ['m'])
-        self.assertEqual(cluster.api.request('GET', '/v1/models/m').status, 200)
-        self.assertError(cluster.api.request('POST', '/v1/completions', {
+        self.assertEqual(cluster.api.get('/v1/models/m').status, 200)
+        self.assertError(cluster.api.post('/v1/completions', {
             'model': 'other', 'prompt': 'x'}), 404,
             'model: "other": does not exist; this server has "m"')
         self.assertError(self.post(cluster, {'prompt': 'x', 'model': 5}), 400,
                          'model: 5: must be a text')
-        self.assertError(cluster.api.request(
-            'POST', '/v1/completions', '{"model": "m", '), 400)
-        self.assertEqual(cluster.api.request(
-            'POST', '/v1/completions', {'prompt': 'no model'}).status, 200)
+        self.assertError(cluster.api.post(
+            '/v1/completions', '{"model": "m", '), 400)
+        self.assertEqual(cluster.api.post(
+            '/v1/completions', {'prompt': 'no model'}).status, 200)
 
     def test_bodies_without_a_model(self):
         """They are for the only model; of several, none is meant."""
@@ -446,8 +443,8 @@ class Passthrough(EngineCase):
                   {'prompt': 'x', 'model': ''}]
         cluster = self.engines(None)
         for body in bodies:
-            self.assertEqual(cluster.api.request(
-                'POST', '/v1/completions', body).status, 200, body)
+            self.assertEqual(cluster.api.post(
+                '/v1/completions', body).status, 200, body)
         self.assertEqual([json.loads(r.body) for r in self.all[0].requests],
                          bodies)
         self.end(cluster)
@@ -459,19 +456,18 @@ class Passthrough(EngineCase):
         self.more = [engine]
         served = 'this server has "m", "n", "lora", "other"'
         for body in bodies:
-            self.assertError(cluster.api.request(
-                'POST', '/v1/completions', body), 400,
+            self.assertError(cluster.api.post('/v1/completions', body), 400,
                 f'model: missing: {served}')
-        for got in (cluster.api.request('POST', '/v1/completions', {
+        for got in (cluster.api.post('/v1/completions', {
                         'model': 'zz', 'prompt': 'x'}),
-                    cluster.api.request('GET', '/v1/models/zz')):
+                    cluster.api.get('/v1/models/zz')):
             self.assertError(got, 404, f'model: "zz": does not exist; {served}')
         self.assertEqual(engine.requests, [])
 
     def test_least_window(self):
         """max_model_len of a model is the least that its engines tell."""
         def told(cluster):
-            card, = cluster.api.request('GET', '/v1/models').body['data']
+            card, = cluster.api.get('/v1/models').body['data']
             return card['max_model_len']
 
         cluster = self.engines(None, None)
@@ -506,8 +502,8 @@ class Bodies(EngineCase):
     """What of a body does not go on as it came."""
 
     def sent(self, cluster, body, headers=None):
-        self.assertEqual(cluster.api.request(
-            'POST', '/v1/completions', body, headers).status, 200)
+        self.assertEqual(cluster.api.post(
+            '/v1/completions', body, headers).status, 200)
         return self.all[0].requests[-1].body
 
     def test_parameters_of_another_prompt_are_taken_out(self):
@@ -533,8 +529,8 @@ class Bodies(EngineCase):
             + inner + b',"model":"m"}'),
             b'{"prompt":' + prompt + b',' + inner + b',"model":"m"}')
         many = b'"kv_transfer_params":1,"a":1,' * 17
-        self.assertError(cluster.api.request(
-            'POST', '/v1/completions', b'{' + many + b'"model":"m"}'), 400,
+        self.assertError(cluster.api.post(
+            '/v1/completions', b'{' + many + b'"model":"m"}'), 400,
             'more than 16 times')
         wait_until('bodies are given back', lambda: total(
             cluster.api.metrics(), 'conductor_http_body_bytes') == 0)
@@ -545,8 +541,8 @@ class Bodies(EngineCase):
         while not self.all[0].requests:
             bodies.append(b'{"kv_transfer_params":1,"model":"m","prompt":"%d"}'
                           % len(bodies))
-            self.assertEqual(cluster.api.request(
-                'POST', '/v1/completions', bodies[-1]).status, 200)
+            self.assertEqual(cluster.api.post(
+                '/v1/completions', bodies[-1]).status, 200)
         expected = bodies[-1].replace(b'"kv_transfer_params":1,', b'')
         self.assertEqual(self.all[0].requests[-1].body, expected)
         self.assertEqual(self.all[1].requests[-1].body, expected)
@@ -564,7 +560,7 @@ class Bodies(EngineCase):
         # The keys have the tenant in them, and not what the client says.
         cached = []
         for tenant in ('a', 'a', 'b', None):
-            got = cluster.api.request('POST', '/v1/completions', body, {
+            got = cluster.api.post('/v1/completions', body, {
                 'X-Tenant': tenant} if tenant else {})
             why = cluster.api.explain(got)
             cached.append(why['predicted']['used_blocks'])
@@ -579,8 +575,8 @@ class Bodies(EngineCase):
                         {'X-Priority': '-'}, {'X-Priority': '2147483648'},
                         {'X-Priority': '-2147483648'}, {'X-Priority': '+7'},
                         {'X-Priority': '1' * 30}):
-            self.assertError(cluster.api.request(
-                'POST', '/v1/completions', body, headers), 400, 'header')
+            self.assertError(cluster.api.post(
+                '/v1/completions', body, headers), 400, 'header')
 
     def test_objects_of_another_type(self):
         """Servers that read JSON whatever its type says get none that was not
@@ -594,8 +590,7 @@ class Bodies(EngineCase):
                          body.encode('utf-16'), body.encode('utf-8-sig'),
                          body.encode() + b'\r\n--B\r\n\r\n\r\n--B--'):
                 for path in ('/v1/embeddings', '/v1/completion%73'):
-                    self.assertError(cluster.api.request(
-                        'POST', path, data,
+                    self.assertError(cluster.api.post(path, data,
                         {'Content-Type': kind, 'X-Tenant': 'a'}), 415,
                         f'header content-type: "{kind}": must be '
                         'application/json, or left out')
@@ -606,7 +601,7 @@ class Bodies(EngineCase):
                                config={'cache_salt_header': 'x-tenant'})
         cached = []
         for tenant, salt in (('a', 'x'), ('a', 'y'), ('b', 'x'), (None, 'a')):
-            got = cluster.api.request('POST', '/v1/completions', {
+            got = cluster.api.post('/v1/completions', {
                 'prompt': 'x' * 400, 'max_tokens': 1, 'cache_salt': salt},
                 {'X-Tenant': tenant} if tenant else {}).ok()
             cached.append(got.body['conductor']['local_tokens'] > 0)
@@ -1295,7 +1290,7 @@ class Placement(EngineCase):
         for header, session in ((None, None), ('X-Session-ID', 'a "b"')):
             got = self.post(cluster, {'prompt': 'x'}, headers={
                 header: session} if header else {})
-            told = cluster.api.request('GET', '/admin/explain/' + got.headers[
+            told = cluster.api.get('/admin/explain/' + got.headers[
                 'x-conductor-request-id'])
             self.assertEqual(told.body['session'], session)
 
@@ -1366,8 +1361,8 @@ class Placement(EngineCase):
         got = self.post(cluster, {'prompt': [99] * 40, 'stream': True},
                         headers=limit)
         self.assertError(got, 429, 'predicted')
-        why = cluster.api.request(
-            'GET', f'/admin/explain/{got.headers["x-conductor-request-id"]}')
+        why = cluster.api.get(
+            f'/admin/explain/{got.headers["x-conductor-request-id"]}')
         self.assertEqual(why.body['cost'], 'learned')
 
     def test_each_engine_learns_its_own_costs(self):
@@ -1474,8 +1469,7 @@ class Placement(EngineCase):
                     got = self.post(cluster, {
                         'prompt': [i] * 40, 'user': user, 'max_tokens': 4000,
                         'stream': user not in usages}).ok()
-                    why = cluster.api.request(
-                        'GET', '/admin/explain/' + got.headers[
+                    why = cluster.api.get('/admin/explain/' + got.headers[
                             'x-conductor-request-id'])
                     expected.append(why.body['expected_tokens'])
                 self.assertEqual(expected, [4000] * 8 + [40] * 2)
@@ -1534,10 +1528,10 @@ class Placement(EngineCase):
         self.assertEqual(cluster.api.complete('hello').status, 200)
         self.assertEqual(self.post(cluster, {'prompt': 'hello'}).status, 200)
         self.assertEqual(len(engine.requests), 1)
-        self.assertEqual([m['id'] for m in cluster.api.request(
-            'GET', '/v1/models').body['data']], ['tiny', 'm', 'also'])
+        self.assertEqual([m['id'] for m in cluster.api.get(
+            '/v1/models').body['data']], ['tiny', 'm', 'also'])
         served = 'this server has "tiny", "m", "also"'
-        for got in (cluster.api.request('GET', '/v1/models/x'),
+        for got in (cluster.api.get('/v1/models/x'),
                     cluster.api.complete('hello', model='x')):
             self.assertError(got, 404, f'model: "x": does not exist; {served}')
         many = {f'x{i}': 1 for i in range(1100)}
@@ -1545,8 +1539,8 @@ class Placement(EngineCase):
             self.post(cluster, {'prompt': 'x', **many}), 400,
             'the body has more than 1024 members')
         for model in ({}, {'model': None}, {'model': ''}):
-            self.assertError(cluster.api.request(
-                'POST', '/v1/completions', {'prompt': 'hello', **model}), 400,
+            self.assertError(cluster.api.post(
+                '/v1/completions', {'prompt': 'hello', **model}), 400,
                 f'model: missing: {served}')
 
 
@@ -1597,7 +1591,7 @@ class Configuration(Case):
             for words in said:
                 self.assertRegex(errors, words)
         self.assertEqual([len(re.findall(w, log())) for w in said], [1, 1])
-        reply = cluster.api.request('POST', '/admin/reload').ok()
+        reply = cluster.api.post('/admin/reload').ok()
         self.assertEqual([len(re.findall(w, log())) for w in said], [2, 2])
         status, _, errors = self.run_program(
             program(*CONDUCTOR), '-t', '-c', path, '--policy-option', 'lent=1')

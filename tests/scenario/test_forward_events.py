@@ -50,7 +50,7 @@ class Behind(engines.Case):
     def ask(self, cluster, prompt, max_tokens=2, path='/v1/completions'):
         """(engine, cached tokens as predicted and as told)."""
         what = 'messages' if path.endswith('chat/completions') else 'prompt'
-        got = cluster.api.request('POST', path, {
+        got = cluster.api.post(path, {
             'model': engines.MODEL, 'max_tokens': max_tokens, what: prompt})
         self.assertEqual(got.status, 200, got.body)
         self.last = got.headers['x-conductor-request-id']
@@ -282,7 +282,7 @@ class Oracle(Behind):
             want = [min(n, (len(prompt) - 1) // 16)
                     for n in oracle.match(prompt)]
             home, *_ = self.ask(cluster, prompt, 1)
-            why = cluster.api.request('GET', '/admin/explain/' + self.last)
+            why = cluster.api.get('/admin/explain/' + self.last)
             for c in why.body['candidates']:
                 i = int(c['instance'][1])
                 self.assertEqual(c['used_blocks'], want[i], prompt)
@@ -565,8 +565,7 @@ class PageOfOne(EngineCase):
             cluster.api.metric('instance_blocks', instance='e0') == 550)
         used = []
         for n in (700, 551, 550, 101, 1):
-            got = cluster.api.request('POST', '/generate', {
-                'input_ids': prompt[:n]}).ok()
+            got = cluster.api.post('/generate', {'input_ids': prompt[:n]}).ok()
             why = cluster.api.explain(got)
             used.append(why['predicted']['used_blocks'])
         # The last token is computed in any case; the first request is

@@ -19,7 +19,7 @@ class Llama(engines.Case):
         return cluster, servers
 
     def ask(self, cluster, body, path='/v1/completions'):
-        got = cluster.api.request('POST', path, {
+        got = cluster.api.post(path, {
             'model': engines.MODEL, 'max_tokens': 8, 'temperature': 0, **body})
         self.assertEqual(got.status, 200, got.body)
         return got
@@ -60,14 +60,14 @@ class Llama(engines.Case):
                                {'role': 'user', 'content': 'Hi'}]})):
             body['model'] = engines.MODEL
             status, direct = engines.get(servers[0].url + path, body)
-            got = cluster.api.request('POST', path, body)
+            got = cluster.api.post(path, body)
             self.assertEqual((got.status, got.body), (status, direct))
 
     def test_errors_pass(self):
         cluster, servers = self.behind(1)
         body = {'model': engines.MODEL, 'prompt': {'not': 'a prompt'}}
         status, direct = engines.get(servers[0].url + '/v1/completions', body)
-        got = cluster.api.request('POST', '/v1/completions', body)
+        got = cluster.api.post('/v1/completions', body)
         self.assertEqual((got.status, got.body), (status, direct))
         self.assertGreaterEqual(status, 400)
 

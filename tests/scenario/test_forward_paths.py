@@ -148,7 +148,7 @@ class Paths(EngineCase):
                 self.assertEqual((got.status, got.body), (200, {'of': f'r{i}'}))
                 self.assertEqual(got.headers['x-conductor-prefill'], f'e{i}')
         n = len(self.seen())
-        got = cluster.api.request('GET', '/v1/responses/nobodys')
+        got = cluster.api.get('/v1/responses/nobodys')
         self.assertEqual(got.status, 404)
         self.assertIn(got.body['of'], ('r0', 'r1', 'r2'))
         self.assertEqual(len(self.seen()), n + 3)  # each of them once
@@ -238,8 +238,7 @@ class Paths(EngineCase):
         cluster = self.engines(serve, config={'slo_ttft_ms': 1})
         wait_until('prompts are refused', lambda: self.post(
             cluster, {'prompt': 'x', 'stream': True}).status == 429)
-        self.assertEqual(cluster.api.request(
-            'GET', '/v1/responses/r').status, 200)
+        self.assertEqual(cluster.api.get('/v1/responses/r').status, 200)
         self.assertEqual(sum(
             v for k, v in cluster.api.metrics().items()
             if 'engine_cached_tokens_total' in k and 'told' in k), 0)
@@ -254,7 +253,7 @@ class Paths(EngineCase):
         cluster = self.engines(refuse, answer)
 
         def more():
-            got = cluster.api.request('GET', '/v1/files/one')
+            got = cluster.api.get('/v1/files/one')
             if got.status != 200:  # it was not asked any more
                 self.assertEqual(cluster.api.instances()[0], 1)
             for _ in self.all:  # one of them goes to e0
@@ -278,7 +277,7 @@ class Paths(EngineCase):
         self.assertEqual(self.seen(), [])
         self.assertEqual(cluster.api.metric('http_paths_refused_total'),
             (len(CLOSED) + len(ODD)) * len(METHODS))
-        got = cluster.api.request('GET', '/generate')
+        got = cluster.api.get('/generate')
         self.assertError(got, 405, 'must be one of POST for "/generate"')
         self.assertEqual(got.headers['allow'], 'POST')
         got = cluster.api.request('TRACE', '/v1/files')
@@ -291,7 +290,7 @@ class Paths(EngineCase):
         for path in ('/v1/chat/completions', '/v1/chat%2Fcompletions',
                      '/v1/chat/%63ompletions', '/chat/completions',
                      '/invocations'):
-            got = cluster.api.request('POST', path, {'messages': [
+            got = cluster.api.post(path, {'messages': [
                 {'role': 'user', 'content': 'word ' * 800}]})
             told = cluster.api.explain(got)
             with self.subTest(path):
@@ -348,11 +347,10 @@ class Paths(EngineCase):
         cluster = self.two_models()
         for path in '/generate', '/v1/completions':
             self.assertError(
-                cluster.api.request('POST', path, {'text': 'x', 'prompt': 'x'}),
+                cluster.api.post(path, {'text': 'x', 'prompt': 'x'}),
                 400, 'model: missing: this server has "a", "b"; the header '
                 'x-conductor-model may name it, too')
-            got = cluster.api.request(
-                'POST', path, {'text': 'x', 'prompt': 'x'},
+            got = cluster.api.post(path, {'text': 'x', 'prompt': 'x'},
                 {'x-conductor-model': 'b'})
             self.assertEqual(got.headers['x-conductor-prefill'], 'eb')
 
@@ -384,5 +382,5 @@ class Paths(EngineCase):
             '/v1/files')
         self.assertEqual(cluster.api.request(
             'OPTIONS', '/v1/completions').body, {'mine': 1})
-        self.assertError(cluster.api.request('GET', '/v1/files'), 400,
+        self.assertError(cluster.api.get('/v1/files'), 400,
                          'this server has')

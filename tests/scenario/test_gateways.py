@@ -21,7 +21,7 @@ HAPROXY = shutil.which('haproxy', path=PROGRAMS)
 class GatewayCase(EngineCase):
     def ask(self, cluster, body=None, headers=None, path='/v1/schedule'):
         body = {'model': 'm', **body} if isinstance(body, dict) else body
-        return cluster.api.request('POST', path, body, headers)
+        return cluster.api.post(path, body, headers)
 
     def ticket(self, cluster, prompt='hello', headers=None, **body):
         if prompt is not None:
@@ -31,8 +31,7 @@ class GatewayCase(EngineCase):
 
     @staticmethod
     def report(cluster, ticket, **said):
-        return cluster.api.request('POST', '/v1/schedule/done',
-                                   {'ticket': ticket, **said})
+        return cluster.api.post('/v1/schedule/done', {'ticket': ticket, **said})
 
     @staticmethod
     def gauge(cluster, name, i):
@@ -225,8 +224,8 @@ class Schedule(GatewayCase):
         cluster = self.engines(config={'engines': [], 'engine_drain_ms': 0})
         self.more = [Engine()]
         entry = {'name': 'e0', 'url': self.more[0].url, 'model': 'm'}
-        self.assertEqual(cluster.api.request(
-            'POST', '/admin/instances', entry).status, 201)
+        self.assertEqual(cluster.api.post(
+            '/admin/instances', entry).status, 201)
         wait_until('it is ready', lambda: cluster.api.instances()[0] == 1)
         ticket = self.ticket(cluster).body['ticket']
         self.assertEqual(cluster.api.request(
@@ -241,7 +240,7 @@ class Schedule(GatewayCase):
         cluster = self.engines(config={'engines': [], **config})
         self.more = [Engine(), Engine()]
         for e, role in zip(self.more, ('prefill', 'decode')):
-            got = cluster.api.request('POST', '/admin/instances', {
+            got = cluster.api.post('/admin/instances', {
                 'name': role, 'url': e.url, 'model': 'm', 'role': role,
                 'kind': kind, 'kv_connector': connector,
                 **(of_prefill or {} if role == 'prefill' else {})})
@@ -372,7 +371,7 @@ class Schedule(GatewayCase):
         self.assertEqual(self.ask(cluster, {'prompt': 'x'},
                                   path='/v1/schedule/').status, 200)
         self.assertEqual(self.all[0].requests, [])
-        self.assertEqual(cluster.api.request('GET', '/ready/').status, 200)
+        self.assertEqual(cluster.api.get('/ready/').status, 200)
         # What engines know goes on as it is.
         self.post(cluster, {'prompt': 'x'}, '/v1/completions/')
         self.assertEqual(self.all[0].requests[0].path, '/v1/completions/')
@@ -419,10 +418,9 @@ class Schedule(GatewayCase):
                  'block_size: 32: must be 16, the block size of model "m"')):
             self.assertError(ask({'model': 'm', **body}), 400, words)
         self.assertError(ask(b'{"block_hashes": [1, '), 400)
-        got = cluster.api.request('GET', '/v1/schedule')
+        got = cluster.api.get('/v1/schedule')
         self.assertError(got, 405, 'must be one of POST')
-        done = lambda body: cluster.api.request('POST', '/v1/schedule/done',
-                                                body)
+        done = lambda body: cluster.api.post('/v1/schedule/done', body)
         self.assertError(done({}), 400, 'ticket: missing')
         self.assertError(done({'ticket': 'x'}), 404, 'ticket: "x": is unknown')
         self.assertError(done({'ticket': '0-1-2-3'}), 404, 'or has ended')

@@ -130,7 +130,7 @@ class HitsCase(EngineCase):
                      if line[key] == by) for key, by in
                  (('prompt_known_by', 'bytes'), ('cached_known_by', 'index'))]
         self.assertEqual(guessed, marks)
-        over = cluster.api.request('GET', '/admin/overview').body
+        over = cluster.api.get('/admin/overview').body
         self.assertEqual([over['guessed'][k] for k in ('length', 'cached')],
                          guessed)
         minute = over['last_minute']
@@ -147,8 +147,8 @@ class HitsCase(EngineCase):
         mark = f' (guessed for {100 * share:.1f} %)' if share else ''
         self.assertIn(f'hits       {ratio}{mark}, in all {ratio}: ', top)
         for line in counted[-1:]:
-            actual = cluster.api.request(
-                'GET', f'/admin/explain/{line["id"]}').body['actual']
+            actual = cluster.api.get(
+                f'/admin/explain/{line["id"]}').body['actual']
             self.assertEqual(actual['prompt_tokens'], line['input_length'])
             for key in ('prompt_known_by', 'cached_known_by', 'local_tokens',
                         'computed_tokens'):

@@ -44,7 +44,7 @@ class IndexerCase(Case):
         return publisher
 
     def post(self, path, body, headers=None):
-        return self.cluster.api.request('POST', path, body, headers)
+        return self.cluster.api.post(path, body, headers)
 
     def packed(self, path, body, **headers):
         got = self.post(path, msgpack.packb(body), {**PACKED, **headers})
@@ -167,7 +167,7 @@ class Api(IndexerCase):
         for name in 'cache_salt', 'additional_salt', 'additionalsalt':
             self.assertEqual(self.query(tokens, tenant_id='them', **{
                 name: 'salt'})['them']['7']['longest_matched'], 48)
-        got = self.cluster.api.request('GET', '/workers')
+        got = self.cluster.api.get('/workers')
         ports = [f'tcp://127.0.0.1:{p.port}' for p in ranks]
         self.assertEqual(got.body[0], {
             'instance_id': 7, 'source': 'zmq', 'status': 'active',
@@ -176,7 +176,7 @@ class Api(IndexerCase):
             'listeners': {'0': {'endpoint': ports[0], 'status': 'whole'},
                           '1': {'endpoint': ports[1], 'status': 'whole'}}})
         self.assertEqual(got.body[1]['routing_group'], 'them')
-        got = self.cluster.api.request('GET', '/services').body
+        got = self.cluster.api.get('/services').body
         self.assertEqual((got['count'], len(got['services'])), (3, 3))
         self.assertEqual(got['services'][1], {
             'instance_id': '7', 'tenant_id': 'default', 'dp_rank': 1,
@@ -367,8 +367,8 @@ class BadInput(IndexerCase):
         got = self.post('/query', b'x', {'Content-Type': 'text/plain'})
         self.assertError(got, 415, 'application/msgpack')
         self.assertEqual(got.body['error']['code'], 'unsupported_media_type')
-        self.assertError(self.cluster.api.request('GET', '/query'), 405)
-        self.assertError(self.cluster.api.request('POST', '/workers', {}), 405)
+        self.assertError(self.cluster.api.get('/query'), 405)
+        self.assertError(self.cluster.api.post('/workers', {}), 405)
 
     def test_changes_need_the_key(self):
         path = os.path.join(self.folder, 'key')
@@ -401,7 +401,7 @@ class Oracle(engines.Case):
         self.cluster.config = {'listen': '127.0.0.1:0', 'engines': []}
         self.cluster.start_conductor()
         for i, m in enumerate(self.mockers):
-            got = self.cluster.api.request('POST', '/register', {
+            got = self.cluster.api.post('/register', {
                 'endpoint': f'tcp://127.0.0.1:{m.events_port}',
                 'replay_endpoint': f'tcp://127.0.0.1:{m.replay_port}',
                 'model_name': engines.MODEL, 'instance_id': i + 1,
@@ -417,7 +417,7 @@ class Oracle(engines.Case):
         return [self.rng.randrange(4, 250) for _ in range(n)]
 
     def both(self, tokens):
-        ours = self.cluster.api.request('POST', '/query?shape=instances', {
+        ours = self.cluster.api.post('/query?shape=instances', {
             'model_name': engines.MODEL, 'token_ids': tokens}).ok()
         status, theirs = engines.get(self.oracle.url + '/query', {
             'model_name': engines.MODEL, 'token_ids': tokens})

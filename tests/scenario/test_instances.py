@@ -50,7 +50,7 @@ class InstanceCase(Case):
     @staticmethod
     def states(cluster):
         """{name: state}"""
-        got = cluster.api.request('GET', '/admin/instances')
+        got = cluster.api.get('/admin/instances')
         assert got.status == 200, got.body
         return {i['name']: i['state'] for i in got.body['instances']}
 
@@ -65,13 +65,13 @@ class InstanceCase(Case):
 
     @staticmethod
     def ask(cluster, model='m', **body):
-        return cluster.api.request('POST', '/v1/completions', {
+        return cluster.api.post('/v1/completions', {
             'model': model, 'prompt': 'x', **body})
 
 
 class Admin(InstanceCase):
     def add(self, cluster, entry, headers=None):
-        return cluster.api.request('POST', '/admin/instances', entry, headers)
+        return cluster.api.post('/admin/instances', entry, headers)
 
     def remove(self, cluster, name, headers=None):
         return cluster.api.request('DELETE', f'/admin/instances/{name}',
@@ -152,8 +152,8 @@ class Admin(InstanceCase):
             for name, _ in names:
                 self.assertEqual(self.remove(cluster, name).status, 202)
             self.wait_states(cluster)
-            wait_until('the models are gone', lambda: cluster.api.request(
-                'GET', '/v1/models').body['data'] == [])
+            wait_until('the models are gone', lambda: cluster.api.get(
+                '/v1/models').body['data'] == [])
             metrics = cluster.api.metrics()
             self.assertEqual([k for k in metrics if 'instance=' in k], [])
             self.assertEqual(metrics[
@@ -315,7 +315,7 @@ class Admin(InstanceCase):
         self.assertError(self.remove(cluster, 'x' * 200), 404)
         self.assertError(cluster.api.request('PUT', '/admin/instances', '{}'),
                          405)
-        self.assertError(cluster.api.request('POST', '/admin/other', good),
+        self.assertError(cluster.api.post('/admin/other', good),
                          404)
         self.assertEqual(self.add(cluster, good).status, 201)
         self.assertError(self.add(cluster, {**good, 'name': 'c'}), 400,
@@ -422,8 +422,7 @@ class File(InstanceCase):
                     for i in range(first, n)]
 
         def adapters():
-            return [m['id'] for m in cluster.api.request(
-                'GET', '/v1/models').body['data']]
+            return [m['id'] for m in cluster.api.get('/v1/models').body['data']]
         self.put(*fleet(names))
         cluster = self.conductor(engines_file='engines.json',
                                  max_instances=2 * n)
@@ -721,9 +720,9 @@ class Dns(InstanceCase):
             max_instances=2, engine_dns_ms=100,
             name_server=f'127.0.0.1:{self.servers.port}', engines=[])
         admin = '/admin/instances'
-        self.assertEqual(cluster.api.request(
-            'POST', admin, self.entry('a', self.engine())).status, 201)
-        self.assertEqual(cluster.api.request('POST', admin, {
+        self.assertEqual(cluster.api.post(
+            admin, self.entry('a', self.engine())).status, 201)
+        self.assertEqual(cluster.api.post(admin, {
             'name': 'p', 'dns': True, 'model': 'm',
             'url': f'http://pool.test:{self.port}'}).status, 201)
         wait_until('it is told', lambda: 'it is tried again' in
@@ -786,7 +785,7 @@ class Llama(engines.Case, InstanceCase):
             'model': engines.MODEL, 'prompt': 'A tale.', 'stream': True,
             'max_tokens': 64, 'temperature': 0})
         self.assertEqual(response.status, 200)
-        self.assertEqual(cluster.api.request('POST', '/admin/instances', {
+        self.assertEqual(cluster.api.post('/admin/instances', {
             'name': 'b', 'url': servers[1].url}).status, 201)
         self.assertEqual(cluster.api.request(
             'DELETE', '/admin/instances/a').status, 202)
@@ -819,7 +818,7 @@ class Tls(Certificates, InstanceCase):
         self.assertEqual(events[-1], '[DONE]')
         body = b'{"model": "m", "prompt": "%s"}' % large
         for _ in range(3):
-            got = cluster.api.request('POST', '/v1/echo', body).ok()
+            got = cluster.api.post('/v1/echo', body).ok()
             self.assertEqual(json.dumps(got.body).encode(), body)
         # Connections are kept: few handshakes.
         self.assertLessEqual(e.connections, 4)
@@ -930,7 +929,7 @@ class Models(InstanceCase):
         return {'id': name, 'object': 'model', 'root': root, 'parent': parent}
 
     def names(self, cluster):
-        got = cluster.api.request('GET', '/v1/models')
+        got = cluster.api.get('/v1/models')
         return {c['id']: c.get('parent') for c in got.body['data']}
 
     def gauge(self, cluster, name, engine):
@@ -975,7 +974,7 @@ class Models(InstanceCase):
         """Waits until these have the adapter `law` and is asked for it."""
         def have():
             return {c['id']: c['conductor']['engines'] for c in
-                    cluster.api.request('GET', '/v1/models').body['data']}
+                    cluster.api.get('/v1/models').body['data']}
         wait_until(f'{engines} have it', lambda: sorted(
             i['name'] for i in cluster.api.listed()
             if 'law' in i.get('names', ())) == engines)
@@ -992,11 +991,10 @@ class Models(InstanceCase):
             self.assertEqual(sorted(c['instance'] for c in why['candidates']),
                              engines)
             self.assertEqual(why['name'], 'law')
-            got = cluster.api.request('POST', '/v1/schedule', {
+            got = cluster.api.post('/v1/schedule', {
                 'model': 'law', 'prompt': 'x'})
             self.assertIn(got.body['prefill']['instance'], engines)
-            self.assertEqual(cluster.api.request(
-                'POST', '/v1/schedule/done', {
+            self.assertEqual(cluster.api.post('/v1/schedule/done', {
                     'ticket': got.body['ticket'],
                     'state': 'done'}).status, 200)
 
@@ -1221,13 +1219,12 @@ class Models(InstanceCase):
         for name in model, alias, lora:
             self.assertEqual(self.ask(cluster, name).status, 200)
             body = json.dumps({'model': name, 'prompt': 'x'})
-            self.assertEqual(cluster.api.request(
-                'POST', '/v1/completions',
+            self.assertEqual(cluster.api.post('/v1/completions',
                 body.replace('/', '\\/').encode()).status, 200)
-            self.assertEqual(cluster.api.request(
-                'GET', '/v1/models/' + name).body['id'], name)
-        for got in (self.ask(cluster, model[:-1]), cluster.api.request(
-                'GET', '/v1/models/' + model[:-1])):
+            self.assertEqual(cluster.api.get(
+                '/v1/models/' + name).body['id'], name)
+        for got in (self.ask(cluster, model[:-1]), cluster.api.get(
+                '/v1/models/' + model[:-1])):
             self.assertError(got, 404, f'model: "{model[:100]}...": does not',
                              f'this server has "{model}" and others')
         self.assertError(self.ask(cluster, 'x' * 100), 404,
@@ -1309,9 +1306,9 @@ class Models(InstanceCase):
             self.entry('a', e),
             {'name': 'b', 'url': 'http://127.0.0.1:1', 'model': 'n'}])
         self.wait_states(cluster, a='ready', b='starting')
-        got = cluster.api.request('GET', '/ready')
+        got = cluster.api.get('/ready')
         self.assertEqual((got.status, got.body), (200, {
             'ready': True, 'models': {'m': True, 'n': False}}))
         e.stop()
-        wait_until('no model is served', lambda: cluster.api.request(
-            'GET', '/ready').status == 503)
+        wait_until('no model is served', lambda: cluster.api.get(
+            '/ready').status == 503)

@@ -27,7 +27,7 @@ class KeyLimits(OverRedis):
         return clusters
 
     def ask(self, cluster, name, n=2, max_tokens=1):
-        return cluster.api.request('POST', '/v1/completions', {
+        return cluster.api.post('/v1/completions', {
             'model': 'tiny', 'prompt': list(range(1, n + 1)),
             'max_tokens': max_tokens}, bearer(f'key of {name}'))
 

@@ -57,7 +57,7 @@ def rows(page):
 
 class Metrics(Case):
     def text(self, cluster):
-        reply = cluster.api.request('GET', '/metrics').ok()
+        reply = cluster.api.get('/metrics').ok()
         return reply.body.decode()
 
     def with_all(self):
@@ -81,8 +81,7 @@ class Metrics(Case):
         cluster = self.with_all()
         for key in 'one', 'two', 'three':
             for _ in range(2):
-                reply = cluster.api.request(
-                    'POST', '/v1/completions',
+                reply = cluster.api.post('/v1/completions',
                     {'model': 'tiny', 'prompt': 'x' * 100, 'max_tokens': 3},
                     {'Authorization': f'Bearer {key}'}).ok()
         told, n = families(self.text(cluster))
@@ -122,12 +121,11 @@ class Metrics(Case):
                          'model': evil, 'aliases': [f'a {evil}']}]})
         cluster.start_worker(name, 'both', kv_mib=16)
         cluster.wait_ready(2, 2)
-        self.assertEqual(cluster.api.request(
-            'POST', '/v1/completions',
+        self.assertEqual(cluster.api.post('/v1/completions',
             {'model': 'tiny', 'prompt': 'x' * 40, 'max_tokens': 1, 'user': evil},
             {'x-request-id': f'{name}\t\xff', 'x-session-id': name}
         ).status, 200)
-        views = {path: cluster.api.request('GET', path).body for path in (
+        views = {path: cluster.api.get(path).body for path in (
             '/admin/overview', '/admin/instances', '/admin/decisions',
             '/admin/copies', '/v1/models', '/ready', '/health')}
         for path, view in views.items():
@@ -163,11 +161,9 @@ class Metrics(Case):
         cluster = self.with_all()
         _, before = families(self.text(cluster))
         for i in range(20):
-            cluster.api.request(
-                'POST', f'/v1/{i}', {'model': f'm{i}', 'prompt': 'x' * i},
+            cluster.api.post(f'/v1/{i}', {'model': f'm{i}', 'prompt': 'x' * i},
                 {'Authorization': f'Bearer {i}', 'x-request-id': f'r"{i}'})
-            cluster.api.request(
-                'POST', '/v1/completions',
+            cluster.api.post('/v1/completions',
                 {'model': ('tiny', f'a{i}')[i % 2], 'prompt': 'x' * (i + 1),
                  'user': f'u{i}', 'max_tokens': 1},
                 {'Authorization': f'Bearer {i}', 'x-session-id': f's{i}'})

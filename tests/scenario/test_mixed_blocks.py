@@ -77,8 +77,7 @@ class StandIns(Case):
 
     def explain(self, prompt):
         """(tokens of an index block, what is known of each engine)."""
-        got = self.api.request('POST', '/v1/completions',
-                               {'model': 'm', 'prompt': prompt})
+        got = self.api.post('/v1/completions', {'model': 'm', 'prompt': prompt})
         self.assertEqual(got.status, 400, got.body)
         why = self.api.explain(got)
         return why['block_tokens'], {c['instance']: c
@@ -155,12 +154,12 @@ class StandIns(Case):
         self.begin((32,))
         self.all.append(stand_in.Engine(self.all[0].serve))
         self.addCleanup(self.all[1].stop)
-        got = self.api.request('POST', '/admin/instances', self.entry(1, 24))
+        got = self.api.post('/admin/instances', self.entry(1, 24))
         self.assertEqual(got.status, 400)
         self.assertIn('24', str(got.body))
         self.assertIn('32', str(got.body))
         self.publishers.pop().stop()
-        got = self.api.request('POST', '/admin/instances', self.entry(1, 16))
+        got = self.api.post('/admin/instances', self.entry(1, 16))
         self.assertIn(got.status, (200, 201, 202), got.body)
         wait_until('it is ready', lambda: self.api.instances()[0] == 2)
         self.assertIn('up to 16 cached tokens of a prompt are not counted',

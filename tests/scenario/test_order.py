@@ -92,7 +92,7 @@ class Windows(Case):
                 window=window) for window in order}
 
             def window():
-                reply = cluster.api.request('GET', '/v1/models')
+                reply = cluster.api.get('/v1/models')
                 return reply.body['data'][0]['max_model_len']
             wait_until('both are ready',
                        lambda: cluster.api.instances() == (2, 2))

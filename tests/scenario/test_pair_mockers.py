@@ -58,7 +58,7 @@ class MockerPairs(engines.Case):
         return self.cluster.api.listed()
 
     def ask(self, prompt, max_tokens=4, **more):
-        return self.cluster.api.request('POST', '/v1/completions', {
+        return self.cluster.api.post('/v1/completions', {
             'model': engines.MODEL, 'prompt': prompt,
             'max_tokens': max_tokens, **more})
 

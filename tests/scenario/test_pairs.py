@@ -948,7 +948,7 @@ class MooncakePairs(PairCase):
         self.mooncake.told[1]['0']['engine_id'] = \
             self.mooncake.told[0]['0']['engine_id']
         self.all.append(Engine(self.mooncake.prefill))
-        self.assertEqual(cluster.api.request('POST', '/admin/instances', {
+        self.assertEqual(cluster.api.post('/admin/instances', {
             'name': 'e2', 'url': self.all[2].url, 'model': 'm', 'kind': 'vllm',
             'role': P, 'kv_connector': 'mooncake',
             'bootstrap_port': port}).status, 201)

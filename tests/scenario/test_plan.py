@@ -48,8 +48,7 @@ class Plan(PlayedCase):
         self.cluster_.wait_ready(1, 1)
 
     def explain(self, request_id, status=200):
-        reply = self.cluster_.api.request('GET',
-                                          f'/admin/explain/{request_id}')
+        reply = self.cluster_.api.get(f'/admin/explain/{request_id}')
         self.assertEqual(reply.status, status, reply.body)
         return reply.body
 
@@ -209,8 +208,8 @@ class Plan(PlayedCase):
         """Their times are from the decision on, too."""
         self.begin_cluster()
         self.hold_on_disk()
-        reply = self.cluster_.api.request(
-            'POST', '/v1/completions', {'prompt': PROMPT, 'max_tokens': 1},
+        reply = self.cluster_.api.post(
+            '/v1/completions', {'prompt': PROMPT, 'max_tokens': 1},
             {'x-slo-ttft-ms': '1'})
         self.assertError(reply, 429)
         why = self.explain(reply.headers['x-conductor-request-id'])
@@ -220,8 +219,8 @@ class Plan(PlayedCase):
 
     def test_rejected(self):
         self.begin_cluster()
-        reply = self.cluster_.api.request(
-            'POST', '/v1/completions', {'prompt': PROMPT, 'max_tokens': 1},
+        reply = self.cluster_.api.post(
+            '/v1/completions', {'prompt': PROMPT, 'max_tokens': 1},
             {'x-slo-ttft-ms': '1'})
         self.assertError(reply, 429)
         name = reply.headers['x-conductor-request-id']
@@ -286,8 +285,8 @@ class Plan(PlayedCase):
         q.next(wire.PREFILL)
 
         def ask():
-            self.replies['a'] = self.cluster_.api.request(
-                'POST', '/v1/completions', {'prompt': PROMPT, 'max_tokens': 1},
+            self.replies['a'] = self.cluster_.api.post(
+                '/v1/completions', {'prompt': PROMPT, 'max_tokens': 1},
                 {'x-slo-ttft-ms': '2200'})
         self.threads.append(threading.Thread(target=ask))
         self.threads[-1].start()
@@ -343,8 +342,8 @@ class RealWorkers(Case):
             replies = [cluster.api.complete(prompt, 3) for prompt in prompts]
             self.assertEqual([r.status for r in replies], [200] * 8)
             answers.append([r.body['choices'][0]['text'] for r in replies])
-            why += [cluster.api.request(
-                'GET', '/admin/explain/' + r.body['conductor']['request_id']
+            why += [cluster.api.get(
+                '/admin/explain/' + r.body['conductor']['request_id']
             ).body for r in replies if n > 0]
         self.assertEqual(answers[1], answers[0])
         self.assertEqual(answers[2], answers[0])

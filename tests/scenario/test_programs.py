@@ -243,8 +243,7 @@ class NoCostModel(Case):
             self.assertIsNone(reply.body['conductor']['predicted_ttft_ms'])
             self.assertNotIn('x-conductor-predicted-ttft-ms',
                              {k.lower() for k in reply.headers})
-        why = cluster.api.request(
-            'GET', '/admin/explain/' + told[0]['request_id']).body
+        why = cluster.api.get('/admin/explain/' + told[0]['request_id']).body
         self.assertIsNone(why['predicted']['ttft_ms'])
         self.assertIsNone(why['predicted']['total_ttft_ms'])
         self.assertTrue(all(c['queue_ms'] is None for c in why['candidates']))
@@ -265,8 +264,8 @@ class NoCostModel(Case):
         cluster.start_worker('b0', 'both', engine='timed', max_batch=1)
         cluster.wait_ready(1, 1)
         first = cluster.api.hold('a')
-        reply = cluster.api.request(
-            'POST', '/v1/completions', {'model': 'tiny', 'prompt': 'b'},
+        reply = cluster.api.post(
+            '/v1/completions', {'model': 'tiny', 'prompt': 'b'},
             {'x-slo-ttft-ms': '200'})
         self.assertError(reply, 429, 'no instance had room in its KV cache '
                          'within the time to first token limit of 200.000 ms')

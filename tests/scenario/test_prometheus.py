@@ -82,13 +82,13 @@ class Prometheus(Case):
         api = Api(port)
 
         def ask(path):
-            reply = api.request('GET', f'/api/v1/{path}').ok()
+            reply = api.get(f'/api/v1/{path}').ok()
             return reply.body['data']
 
         def up():
             self.assertTrue(prometheus.alive())
             try:
-                if api.request('GET', '/-/ready').status != 200:
+                if api.get('/-/ready').status != 200:
                     return None
             except OSError:
                 return None

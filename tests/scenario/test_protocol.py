@@ -94,7 +94,7 @@ class Strangers(Case):
         peer = Peer(self.cluster_.ports['worker'])
         peer.send(self.hello(name='a"b\\c'))
         self.assertEqual(peer.receive()[0], Peer.WELCOME)
-        lines = self.api.request('GET', '/metrics').body.decode().splitlines()
+        lines = self.api.get('/metrics').body.decode().splitlines()
         self.assertIn('conductor_instance_ready{instance="a\\"b\\\\c"} 0',
                       lines)
         peer.close()

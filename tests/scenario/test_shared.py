@@ -563,8 +563,8 @@ class Clusters(Case):
         held = 'conductor_shared_store_blocks{model="tiny"}'
         wait_until('its blocks are known', lambda:
                    self.cluster_.api.metrics()[held] == 40)
-        found = self.cluster_.api.request(
-            'POST', '/admin/blocks', {'prompt': TEXT}).body['blocks']
+        found = self.cluster_.api.post(
+            '/admin/blocks', {'prompt': TEXT}).body['blocks']
         self.assertEqual([(b['held'], b['shared']) for b in found],
                          [([], True)] * 40)
         text, vendor = self.ask()

@@ -45,8 +45,7 @@ class Spans(EngineCase):
         """It waits while its KV is on its way; that is no part of the
         prefill."""
         cluster = self.traced(policy='plan')
-        got = cluster.api.request(
-            'POST', '/v1/completions',
+        got = cluster.api.post('/v1/completions',
             {'model': 'tiny', 'prompt': 'x' * 100, 'max_tokens': 3},
             {'x-slo-ttft-ms': '60000', 'x-slo-tpot-ms': '60000'}).ok()
         spans = self.spans(8)
@@ -58,8 +57,7 @@ class Spans(EngineCase):
 
     def test_a_request_of_workers(self):
         cluster = self.traced()
-        got = cluster.api.request(
-            'POST', '/v1/completions',
+        got = cluster.api.post('/v1/completions',
             {'model': 'tiny', 'prompt': 'x' * 100, 'max_tokens': 3},
             {**traceparent(), 'x-request-id': 'mine "1"'}).ok()
         self.assertEqual(got.headers['traceparent'],
@@ -101,12 +99,12 @@ class Spans(EngineCase):
         log = os.path.join(self.folder, 'access.log')
         cluster = self.traced(access_log=log)
         for headers in traceparent('00'), traceparent('02'):
-            cluster.api.request('POST', '/v1/completions', {
+            cluster.api.post('/v1/completions', {
                 'prompt': 'x', 'max_tokens': 1}, headers)
         later = traceparent('03', '7e')
         later['traceparent'] += '-more'
         for headers in later, traceparent(version='ff'), {}:
-            cluster.api.request('POST', '/v1/completions', {
+            cluster.api.post('/v1/completions', {
                 'prompt': 'x', 'max_tokens': 1}, headers)
         wait_until('three came', lambda: [s['name'] for s in (
             self.receiver.spans)].count('text_completion tiny') == 3)
@@ -125,8 +123,8 @@ class Spans(EngineCase):
     def test_none_of_those_without_a_trace(self):
         cluster = self.traced(otlp_sample_ratio=0)
         for headers in {}, traceparent(), {}:
-            self.assertEqual(cluster.api.request(
-                'POST', '/v1/completions', {'prompt': 'x', 'max_tokens': 1},
+            self.assertEqual(cluster.api.post(
+                '/v1/completions', {'prompt': 'x', 'max_tokens': 1},
                 headers).status, 200)
         wait_until('one came', lambda: any(
             s['kind'] == 2 for s in self.receiver.spans))
@@ -221,7 +219,7 @@ class Spans(EngineCase):
         self.assertGreater(metrics['conductor_otlp_queue_bytes'], 0)
         self.write('conductor.json', json.dumps(
             {**cluster.config, 'otlp_endpoint': ''}))
-        self.assertEqual(cluster.api.request('POST', '/admin/reload').body[
+        self.assertEqual(cluster.api.post('/admin/reload').body[
             'taken'], ['otlp_endpoint'])
         metrics = cluster.api.metrics()
         self.assertEqual(metrics['conductor_otlp_queue_bytes'], 0)

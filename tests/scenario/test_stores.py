@@ -126,8 +126,8 @@ class Stores(Case):
 
     def found(self, prompt):
         """(blocks counted on in each engine, sources of the plan)."""
-        got = self.api.request('POST', '/v1/completions',
-                               {'model': 'm', 'prompt': prompt}).ok()
+        got = self.api.post('/v1/completions',
+                            {'model': 'm', 'prompt': prompt}).ok()
         why = self.api.explain(got)
         return ({c['instance']: c['used_blocks'] for c in why['candidates']},
                 [(s['from'], s['from_block'], s['to_block'])

@@ -45,8 +45,7 @@ class Clients:
         return [n % 251, n // 251] + [1] * (self.n_tokens - 2)
 
     def ask(self, key, slo=None):
-        reply = self.api.request(
-            'POST', '/v1/completions',
+        reply = self.api.post('/v1/completions',
             {'model': 'tiny', 'prompt': self.prompt(), 'max_tokens': 1},
             {**bearer(key), **({'x-slo-ttft-ms': slo} if slo else {})})
         with self.lock:
@@ -157,7 +156,7 @@ class Sizes(EngineCase):
                 entry('big', 'big'), entry('small', 'small')]})), **config})
         for i in range(4):
             for key in 'big', 'small':
-                got = cluster.api.request('POST', '/v1/embeddings', {
+                got = cluster.api.post('/v1/embeddings', {
                     'model': 'm', 'input': f'{i}' * 40}, bearer(key)).ok()
         metrics = cluster.api.metrics()
         self.end(cluster)
@@ -186,7 +185,7 @@ class Sizes(EngineCase):
                                        'cached_tokens': 10 ** 12}}))
         cluster = self.engines(lie)
         for lie.tokens in 2 * 10 ** 9, 10 ** 11, 10 ** 30:
-            self.assertEqual(cluster.api.request('POST', '/v1/embeddings', {
+            self.assertEqual(cluster.api.post('/v1/embeddings', {
                 'model': 'm', 'input': 'x'}).status, 200)
         metrics = cluster.api.metrics()
         self.assertLess(total(metrics, 'conductor_tenant_computed_tokens_total'),
@@ -213,7 +212,7 @@ class Sizes(EngineCase):
                 + b'0\r\n\r\n')
         cluster = self.engines(serve)
         for n, stream in enumerate((False, True), 1):
-            self.assertEqual(cluster.api.request('POST', '/v1/responses', {
+            self.assertEqual(cluster.api.post('/v1/responses', {
                 'model': 'm', 'input': f'{n}' * 40, 'stream': stream}).status,
                 200)
             self.assertEqual(total(
@@ -228,16 +227,15 @@ class Sizes(EngineCase):
                  'application/json', range(1000, 1020)),
                 ('/v1/files', b'x' * 100000, 'audio/wav', range(8192, 8193)),
                 ('/v1/files', b'', 'application/json', range(1, 2))):
-            got = cluster.api.request('POST', path, body, {
-                'Content-Type': type_}).ok()
+            got = cluster.api.post(path, body, {'Content-Type': type_}).ok()
             why = cluster.api.explain(got)
             self.assertIn(why['prompt_tokens'], tokens, path)
 
 
 class Names(Case):
     def told(self, cluster, headers=None, **body):
-        reply = cluster.api.request(
-            'POST', '/v1/completions', {'model': 'tiny', 'prompt': [7] * 40,
+        reply = cluster.api.post(
+            '/v1/completions', {'model': 'tiny', 'prompt': [7] * 40,
                                         'max_tokens': 1, **body}, headers).ok()
         told = cluster.api.explain(reply)
         return told['tenant'], told['priority']
@@ -311,8 +309,7 @@ class Keys(Case):
 
     @staticmethod
     def ask(cluster, name, prompt='p' * 70, **more):
-        return cluster.api.request(
-            'POST', '/v1/completions',
+        return cluster.api.post('/v1/completions',
             {'model': 'tiny', 'prompt': prompt, 'max_tokens': 1, **more},
             bearer(f'key of {name}'))
 
@@ -331,10 +328,10 @@ class Keys(Case):
                      reply.headers['WWW-Authenticate']),
                     (401, 'invalid_api_key', 'Bearer'), (path, headers))
         for path in '/health', '/ready':
-            self.assertEqual(cluster.api.request('GET', path).status, 200)
+            self.assertEqual(cluster.api.get(path).status, 200)
         self.assertEqual(self.ask(cluster, 'a').status, 200)
-        self.assertEqual(cluster.api.request(
-            'GET', '/v1/models', headers=bearer('key of a')).status, 200)
+        self.assertEqual(cluster.api.get(
+            '/v1/models', headers=bearer('key of a')).status, 200)
 
     def test_operators_need_theirs(self):
         key = self.write('admin.key', 'k' * 64)
@@ -343,10 +340,10 @@ class Keys(Case):
         for path in '/metrics', '/admin/instances', '/admin/explain/x', \
                 '/workers', '/global_view':
             for headers in {}, bearer('key of a'):
-                self.assertEqual(cluster.api.request(
-                    'GET', path, headers=headers).status, 401)
-            self.assertIn(cluster.api.request(
-                'GET', path, headers=bearer('k' * 64)).status, (200, 404))
+                self.assertEqual(cluster.api.get(
+                    path, headers=headers).status, 401)
+            self.assertIn(cluster.api.get(
+                path, headers=bearer('k' * 64)).status, (200, 404))
 
     def test_tenants_share_no_cache(self):
         cluster = self.keyed(('a', {}), ('b', {}))
@@ -406,8 +403,7 @@ class Keys(Case):
         reply = self.ask(cluster, 'a')
         self.assertEqual((reply.status, reply.body['error']['code']),
                          (429, 'slo_ttft_exceeded'))
-        self.assertEqual(cluster.api.request(
-            'POST', '/v1/completions',
+        self.assertEqual(cluster.api.post('/v1/completions',
             {'model': 'tiny', 'prompt': 'p', 'max_tokens': 1},
             {**bearer('key of a'), 'x-slo-ttft-ms': '60000'}).status, 200)
         self.write('tenants.json', json.dumps(
@@ -415,8 +411,7 @@ class Keys(Case):
         cluster.conductor.child.send_signal(signal.SIGHUP)
         wait_until('the key is gone',
                    lambda: self.ask(cluster, 'b').status == 401)
-        self.assertEqual(cluster.api.request(
-            'POST', '/v1/completions',
+        self.assertEqual(cluster.api.post('/v1/completions',
             {'model': 'tiny', 'prompt': 'p', 'max_tokens': 1},
             bearer('another')).status, 200)
 
@@ -617,8 +612,8 @@ class KeysOfEngines(EngineCase):
                              headers=bearer('one'))
         for _ in range(2):
             got = ask().ok()
-            reply = cluster.api.request(
-                'POST', '/v1/schedule/done', {'ticket': got.body['ticket']},
+            reply = cluster.api.post(
+                '/v1/schedule/done', {'ticket': got.body['ticket']},
                 bearer('one')).ok()
         self.assertEqual(ask().status, 429)
 

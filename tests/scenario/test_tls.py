@@ -102,7 +102,7 @@ class TlsClients(TlsCase):
     def test_admin_alone_and_too(self):
         tls = self.certify()
         cluster = self.door(tls, admin_tls='off')
-        self.assertEqual(self.admin.request('GET', '/health').status, 200)
+        self.assertEqual(self.admin.get('/health').status, 200)
         self.end(cluster)
         cluster = Cluster(self)
         cluster.config = {'listen': f'{HOST}:0', 'admin_listen': f'{HOST}:0',
@@ -110,11 +110,11 @@ class TlsClients(TlsCase):
                           'admin_tls': 'on', 'engines': []}
         cluster.start_conductor()
         admin = Api(cluster.ports['admin'], tls)
-        self.assertEqual(admin.request('GET', '/health').status, 200)
+        self.assertEqual(admin.get('/health').status, 200)
         self.assertEqual(Api(cluster.ports['admin']).request(
             'GET', '/health').status, 400)
         # The status page, and what it follows.
-        page = admin.request('GET', '/').ok()
+        page = admin.get('/').ok()
         self.assertIn(b'/admin/events', page.body)
         connection, events = admin.open('GET', '/admin/events')
         self.assertEqual([events.readline() for _ in range(2)][0],
@@ -178,7 +178,7 @@ class TlsStrangers(TlsCase):
         s.settimeout(20)
         while s.recv(1000):  # at most an alert
             pass
-        self.assertEqual(cluster.api.request('GET', '/health').status, 200)
+        self.assertEqual(cluster.api.get('/health').status, 200)
 
     def test_no_more_than_their_places(self):
         """A quarter of max_connections; the oldest makes room."""
@@ -190,7 +190,7 @@ class TlsStrangers(TlsCase):
         for s in silent[:40]:
             s.settimeout(20)
             self.assertEqual(s.recv(1), b'')
-        self.assertEqual(cluster.api.request('GET', '/health').status, 200)
+        self.assertEqual(cluster.api.get('/health').status, 200)
 
     @mostly_waits
     def test_not_for_long(self):
@@ -204,7 +204,7 @@ class TlsStrangers(TlsCase):
 
 class TlsReloads(TlsCase):
     def reload(self):
-        return self.admin.request('POST', '/admin/reload')
+        return self.admin.post('/admin/reload')
 
     def test_new_connections_see_the_new_one(self):
         old = self.certify()
@@ -218,9 +218,9 @@ class TlsReloads(TlsCase):
         self.assertEqual(kept.getresponse().status, 200)
         kept.close()
         with self.assertRaises(ssl.SSLCertVerificationError):
-            cluster.api.request('GET', '/health')
+            cluster.api.get('/health')
         cluster.tls = new
-        self.assertEqual(cluster.api.request('GET', '/health').status, 200)
+        self.assertEqual(cluster.api.get('/health').status, 200)
 
     def test_a_bad_file_changes_nothing(self):
         cluster = self.door(self.certify())
@@ -232,7 +232,7 @@ class TlsReloads(TlsCase):
         self.write('tls.pem', 'nothing')
         self.assertError(self.reload(), 400, 'tls_certificate', 'tls.pem',
                          'no certificate in PEM format in it')
-        self.assertEqual(cluster.api.request('GET', '/health').status, 200)
+        self.assertEqual(cluster.api.get('/health').status, 200)
 
     def test_under_load(self):
         """Each of ten reloads, while four clients ask without a pause."""
@@ -274,7 +274,7 @@ class TlsReloads(TlsCase):
             self.assertEqual(self.reload().body['taken'],
                              ['tls_certificate', 'tls_key'])
             cluster.tls = context
-            self.assertEqual(cluster.api.request('GET', '/health').status, 200)
+            self.assertEqual(cluster.api.get('/health').status, 200)
 
 
 class TlsExpiry(TlsCase):
@@ -320,7 +320,7 @@ class TlsExpiry(TlsCase):
         self.assertEqual(says.findall(errors), both)
         # The other is renewed, and is told of no more.
         self.write('tls.pem', good)
-        self.assertEqual(self.admin.request('POST', '/admin/reload').status,
+        self.assertEqual(self.admin.post('/admin/reload').status,
                          200)
         self.assertEqual(says.findall(cluster.conductor.log()),
                          both + both[1:])
@@ -395,7 +395,7 @@ class TlsWorkers(TlsCase):
                   encoding='utf-8') as f:
             json.dump(cluster.config, f)
         self.assertEqual(
-            cluster.api.request('POST', '/admin/reload').body['taken'],
+            cluster.api.post('/admin/reload').body['taken'],
             ['worker_tls_certificate', 'worker_tls_key'])
         self.refused(cluster, 'TLS: its certificate: ', 'mismatch', tls_ca=ca)
 

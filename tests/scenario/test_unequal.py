@@ -41,7 +41,7 @@ class Workers(Case):
         self.assertEqual(costs_of(cluster.api), {
             'plain': 'cost.json', 'quick-1': 'quick.json',
             'quick-2': 'quick.json'})
-        got = cluster.api.request('POST', '/v1/completions', {
+        got = cluster.api.post('/v1/completions', {
             'prompt': PROMPT, 'max_tokens': 2}).ok()
         each, told = candidates(cluster.api, got)
         self.assertTrue(told['prefill'].startswith('quick-'), told)

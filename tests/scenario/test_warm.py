@@ -13,8 +13,7 @@ BLOCKS = 2000  # 16 such prompts, and more
 
 def ask(cluster, prompt=PROMPT, slo_ms=500, max_tokens=1):
     headers = {'x-slo-ttft-ms': str(slo_ms)} if slo_ms else None
-    return cluster.api.request(
-        'POST', '/v1/completions',
+    return cluster.api.post('/v1/completions',
         {'model': 'tiny', 'prompt': prompt, 'max_tokens': max_tokens}, headers)
 
 
@@ -56,7 +55,7 @@ class Warm(Case):
         else is accepted. Asked for again, the prompt is in time."""
         cluster, link, refused_id = self.refused()
         piece = self.prefill(link, 1, PROMPT[:512])
-        explained = cluster.api.request('GET', f'/admin/explain/{refused_id}')
+        explained = cluster.api.get(f'/admin/explain/{refused_id}')
         self.assertEqual((explained.body['state'], explained.body['warmed']),
                          ('rejected', True))
         status, text, _ = self.run_program(

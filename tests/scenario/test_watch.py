@@ -40,18 +40,18 @@ class Views(Watched):
         named = {'Authorization': f'Bearer {KEY}'}
         for path in 'events', 'overview', 'history', 'decisions':
             self.assertEqual(
-                admin.request('GET', '/admin/' + path).status, 401)
+                admin.get('/admin/' + path).status, 401)
             self.assertEqual(
-                cluster.api.request('GET', '/admin/' + path).status, 404)
+                cluster.api.get('/admin/' + path).status, 404)
         for path in '/', '/admin', '/admin/':
-            reply = admin.request('GET', path).ok()
+            reply = admin.get(path).ok()
             self.assertIn("script-src 'sha256-",
                           reply.headers['Content-Security-Policy'])
-            self.assertEqual(cluster.api.request('GET', path).status, 404)
+            self.assertEqual(cluster.api.get(path).status, 404)
         for _ in range(2):
             self.assertEqual(cluster.api.complete('p' * 64).status, 200)
-        self.assertEqual(cluster.api.request(
-            'POST', '/v1/completions', {'prompt': 'q' * 64},
+        self.assertEqual(cluster.api.post(
+            '/v1/completions', {'prompt': 'q' * 64},
             {'x-slo-ttft-ms': '0.001'}).status, 429)
         connection, response = admin.open('GET', '/admin/events',
                                           headers=named)
@@ -59,7 +59,7 @@ class Views(Watched):
                                 'history'))
         connection.close()
         for view in 'instances', 'history':
-            whole = admin.request('GET', '/admin/' + view, headers=named).body
+            whole = admin.get('/admin/' + view, headers=named).body
             self.assertEqual(set(whole), set(got[view]))
         overview = got['overview']
         self.assertEqual(overview['requests'], {
@@ -83,8 +83,8 @@ class Views(Watched):
         self.assertEqual([d['state'] for d in decisions],
                          ['rejected', 'completed', 'completed'])
         self.assertEqual([len(d['candidates']) for d in decisions], [2] * 3)
-        one = admin.request('GET', '/admin/explain/' +
-                            decisions[1]['request_id'], headers=named).body
+        one = admin.get('/admin/explain/' +
+                        decisions[1]['request_id'], headers=named).body
         self.assertEqual(one, decisions[1])
 
     def test_a_viewer_does_not_keep_it_from_its_end(self):
@@ -114,8 +114,7 @@ class Page(Watched):
         cluster.start_worker(evil, 'prefill', engine='timed', kv_blocks=200)
         cluster.wait_ready(3, 1)
         for i in range(8):
-            self.assertEqual(cluster.api.request(
-                'POST', '/v1/completions',
+            self.assertEqual(cluster.api.post('/v1/completions',
                 {'model': 'tiny', 'prompt': 'p' * (64 + 32 * i)},
                 {'x-request-id': markup, 'x-session-id': markup}).status, 200)
         window = browser.Browser(self, width, height)
