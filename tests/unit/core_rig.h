@@ -46,6 +46,11 @@ core_scheduler(const char *policy, const struct core_option *options, size_t n,
                             sizeof(struct core_option),                     \
                         model, (r)->pool, (r)->index))
 
+/* Its `decision` about its request is carried out. */
+#define COMMIT(r, decision) \
+    CU_ASSERT_EQUAL(        \
+        schedule_commit((r)->scheduler, &(r)->request, &(r)->decision), 0)
+
 /* Frees all three. */
 #define CORE_FREE(r)                    \
     do {                                \

@@ -236,6 +236,13 @@ static int drain(struct rig *rig)
         CU_ASSERT_STRING_EQUAL(form(rig, out_), text); \
     } while (0)
 
+/* Likewise, and the step completes. */
+#define STEPS(rig, text)    \
+    do {                    \
+        STEP_IS(rig, text); \
+        complete(rig, 0);   \
+    } while (0)
+
 #define RIG_PREFILLS_TEST(test, ...)                                       \
     SUITE_TEST(test, struct rig, rig, rig_init_prefills(rig, __VA_ARGS__), \
                rig_fini(rig))
@@ -263,8 +270,7 @@ RIG_PREFILLS_TEST(test_interrupted, 64, 8, 1)
     STEP_IS(rig, "1:128+64 ");
     CU_ASSERT_EQUAL(one->turn.stands_since_us, 0);
     complete(rig, 0);
-    STEP_IS(rig, "1:192+8! ");
-    complete(rig, 0);
+    STEPS(rig, "1:192+8! ");
     expect(rig, "p2 p1 ");
 }
 
@@ -281,19 +287,16 @@ RIG_TEST(test_chunks_and_decodes, 100, 10)
     expect(rig, "s1 ");
     complete(rig, 0);
     /* The second starts in the room that the first leaves. */
-    STEP_IS(rig, "1:64+36! 2:0+10! ");
-    complete(rig, 0);
+    STEPS(rig, "1:64+36! 2:0+10! ");
     expect(rig, "s2 p1 p2 ");
     /* Decodes come first, and a prefill gets the rest of the budget. */
     enqueue(rig, 3, 200, 1);
-    STEP_IS(rig, "1:100+1!d 3:0+63 ");
-    complete(rig, 0);
+    STEPS(rig, "1:100+1!d 3:0+63 ");
     expect(rig, "s3 t1 ");
     /* Whole blocks are shared at once: 6 of the first, 3 of the third. */
     kv_store_stats(rig->store, &stats);
     CU_ASSERT_EQUAL(stats.held_blocks, 9);
-    STEP_IS(rig, "1:101+1!d 3:63+63 ");
-    complete(rig, 0);
+    STEPS(rig, "1:101+1!d 3:63+63 ");
     expect(rig, "t1 d1 ");
     drain(rig);
 }
@@ -304,10 +307,8 @@ RIG_PREFILLS_TEST(test_one_prefill_at_a_time, 100, 10, 1)
 {
     enqueue(rig, 1, 33, 1);
     enqueue(rig, 1, 40, 1);
-    STEP_IS(rig, "1:0+33! ");
-    complete(rig, 0);
-    STEP_IS(rig, "2:32+8! ");
-    complete(rig, 0);
+    STEPS(rig, "1:0+33! ");
+    STEPS(rig, "2:32+8! ");
 }
 
 RIG_TEST(test_reuse, 100, 10)
@@ -323,25 +324,19 @@ RIG_TEST(test_reuse, 100, 10)
     complete(rig, 0);
     /* At least the last token is computed, with its block. */
     enqueue(rig, 1, 32, 1);
-    STEP_IS(rig, "3:16+16! ");
-    complete(rig, 0);
+    STEPS(rig, "3:16+16! ");
     enqueue(rig, 2, 41, 1);
-    STEP_IS(rig, "4:0+41! ");
-    complete(rig, 0);
+    STEPS(rig, "4:0+41! ");
 }
 
 RIG_TEST(test_batch_is_bounded, 100, 10)
 {
     for (uint32_t i = 0; i < 4; i++)
         enqueue(rig, i, 2, 3);
-    STEP_IS(rig, "1:0+2! 2:0+2! 3:0+2! 4:0+2! ");
-    complete(rig, 0);
-    STEP_IS(rig, "1:2+1!d 2:2+1!d 3:2+1!d ");
-    complete(rig, 0);
-    STEP_IS(rig, "1:3+1!d 2:3+1!d 3:3+1!d ");
-    complete(rig, 0);
-    STEP_IS(rig, "4:2+1!d ");
-    complete(rig, 0);
+    STEPS(rig, "1:0+2! 2:0+2! 3:0+2! 4:0+2! ");
+    STEPS(rig, "1:2+1!d 2:2+1!d 3:2+1!d ");
+    STEPS(rig, "1:3+1!d 2:3+1!d 3:3+1!d ");
+    STEPS(rig, "4:2+1!d ");
     drain(rig);
 }
 
@@ -358,8 +353,7 @@ RIG_TEST(test_queue_is_bounded, 100, 2)
     CU_ASSERT_EQUAL(batch_enqueue(rig->batch, c), 0);
     CU_ASSERT(batch_remove(rig->batch, a));
     free_request(rig, a);
-    STEP_IS(rig, "3:0+5! ");
-    complete(rig, 0);
+    STEPS(rig, "3:0+5! ");
 }
 
 /* Stands for a load, which only the loader looks into. */
@@ -374,13 +368,11 @@ RIG_TEST(test_loading_waits, 100, 10)
     a->load.job = some_load;
     a->load.held_back = true;
     enqueue(rig, 2, 5, 1);
-    STEP_IS(rig, "2:0+5! ");
-    complete(rig, 0);
+    STEPS(rig, "2:0+5! ");
     STEP_IS(rig, "");
     a->load.job = NULL;
     a->load.held_back = false;
-    STEP_IS(rig, "1:0+5! ");
-    complete(rig, 0);
+    STEPS(rig, "1:0+5! ");
 }
 
 /* What is left of a step goes to those that are loading, as far as they want
@@ -397,20 +389,16 @@ RIG_PREFILLS_TEST(test_loading_comes_last, 100, 10, 1)
     complete(rig, 0);
     enqueue(rig, 2, 100, 1);
     enqueue(rig, 3, 20, 1);
-    STEP_IS(rig, "2:0+64 ");
-    complete(rig, 0);
+    STEPS(rig, "2:0+64 ");
     /* One at a time without a load: 3 waits for 2. */
-    STEP_IS(rig, "2:64+36! 1:32+28 ");
-    complete(rig, 0);
+    STEPS(rig, "2:64+36! 1:32+28 ");
     rig->chunk = 0;
-    STEP_IS(rig, "3:0+20! ");
-    complete(rig, 0);
+    STEPS(rig, "3:0+20! ");
     STEP_IS(rig, "");
     /* When the load is over it is the oldest. */
     a->load.job = NULL;
     enqueue(rig, 4, 20, 1);
-    STEP_IS(rig, "1:60+64 ");
-    complete(rig, 0);
+    STEPS(rig, "1:60+64 ");
     drain(rig);
 }
 
@@ -425,10 +413,8 @@ RIG_PREFILLS_TEST(test_loading_by_age, 100, 10, 2)
     a->load.job = some_load;
     enqueue(rig, 2, 100, 1);
     enqueue(rig, 3, 20, 1);
-    STEP_IS(rig, "1:0+32 2:0+32 ");
-    complete(rig, 0);
-    STEP_IS(rig, "1:32+32 2:32+32 ");
-    complete(rig, 0);
+    STEPS(rig, "1:0+32 2:0+32 ");
+    STEPS(rig, "1:32+32 2:32+32 ");
     a->load.job = NULL;
     drain(rig);
 }
@@ -476,8 +462,7 @@ RIG_TEST(test_touch, 12, 10)
     /* Room for four more, and the next one needs six. */
     enqueue(rig, 3, 90, 1);
     r = enqueue(rig, 1, 70, 1);
-    STEP_IS(rig, "3:0+64 ");
-    complete(rig, 0);
+    STEPS(rig, "3:0+64 ");
     STEP_IS(rig, "3:64+26! 4:64+6! ");
     CU_ASSERT_EQUAL(r->cached_tokens, 64);
     complete(rig, 0);
@@ -491,18 +476,14 @@ RIG_PREFILLS_TEST(test_left_behind_a_load, 64, 8, 1)
 
     CU_ASSERT_EQUAL(batch_set_order(rig->batch, "shortest_first_yield"), 0);
     r = enqueue_costing(rig, 1, 200, 1, 1000);
-    STEP_IS(rig, "1:0+64 ");
-    complete(rig, 0);
+    STEPS(rig, "1:0+64 ");
     r->turn.started_us = 0;
     r->position = r->cached_tokens = 128; /* as where both have met */
     CU_ASSERT_EQUAL(batch_active(r, 640).begun.left_us, 720);
     r->position = r->cached_tokens = 64;
-    STEP_IS(rig, "1:64+64 ");
-    complete(rig, 0);
-    STEP_IS(rig, "1:128+64 ");
-    complete(rig, 0);
-    STEP_IS(rig, "1:192+8! ");
-    complete(rig, 0);
+    STEPS(rig, "1:64+64 ");
+    STEPS(rig, "1:128+64 ");
+    STEPS(rig, "1:192+8! ");
 }
 
 /* The next turn of a conversation waits behind the turn before it, whose blocks
@@ -513,12 +494,9 @@ RIG_PREFILLS_TEST(test_follows, 64, 8, 1)
     enqueue_costing(rig, 1, 48, 1, 9000);
     enqueue_costing(rig, 1, 60, 1, 100);
     enqueue_costing(rig, 2, 20, 1, 500);
-    STEP_IS(rig, "3:0+20! ");
-    complete(rig, 0);
-    STEP_IS(rig, "1:0+48! ");
-    complete(rig, 0);
-    STEP_IS(rig, "2:48+12! ");
-    complete(rig, 0);
+    STEPS(rig, "3:0+20! ");
+    STEPS(rig, "1:0+48! ");
+    STEPS(rig, "2:48+12! ");
     expect(rig, "s3 p3 s1 p1 s2 p2 ");
 }
 
@@ -531,17 +509,14 @@ RIG_PREFILLS_TEST(test_follows_another, 64, 8, 1)
     CU_ASSERT_EQUAL(batch_set_order(rig->batch, "shortest_first"), 0);
     one = enqueue_costing(rig, 1, 60, 1, 9000);
     two = enqueue_costing(rig, 1, 30, 1, 100);
-    STEP_IS(rig, "2:0+30! ");
-    complete(rig, 0);
+    STEPS(rig, "2:0+30! ");
     two = enqueue_costing(rig, 1, 50, 1, 9000);
     three = enqueue_costing(rig, 1, 51, 1, 50);
     STEP_IS(rig, "1:16+44! ");
     CU_ASSERT_PTR_EQUAL(three->turn.follows, two);
     complete(rig, 0);
-    STEP_IS(rig, "4:48+3! ");
-    complete(rig, 0);
-    STEP_IS(rig, "3:48+2! ");
-    complete(rig, 0);
+    STEPS(rig, "4:48+3! ");
+    STEPS(rig, "3:48+2! ");
 
     one = enqueue_costing(rig, 9, 60, 1, 9000);
     two = enqueue_costing(rig, 9, 50, 1, 9000);
@@ -550,10 +525,8 @@ RIG_PREFILLS_TEST(test_follows_another, 64, 8, 1)
     CU_ASSERT_PTR_EQUAL(three->turn.follows, one);
     CU_ASSERT_EQUAL(batch_remove(rig->batch, one), true);
     request_free(one);
-    STEP_IS(rig, "6:0+50! ");
-    complete(rig, 0);
-    STEP_IS(rig, "7:48+3! ");
-    complete(rig, 0);
+    STEPS(rig, "6:0+50! ");
+    STEPS(rig, "7:48+3! ");
 }
 
 /* A short one waits for the blocks that the load of another one brings, which
@@ -571,10 +544,8 @@ RIG_PREFILLS_TEST(test_follows_load, 100, 10, 4)
     one->load.job = NULL;
     one->load.held_back = false;
     CU_ASSERT_TRUE(batch_follows(rig->batch, two));
-    STEP_IS(rig, "1:0+60! ");
-    complete(rig, 0);
-    STEP_IS(rig, "2:32+2! ");
-    complete(rig, 0);
+    STEPS(rig, "1:0+60! ");
+    STEPS(rig, "2:32+2! ");
 }
 
 /* Where prefills share steps, one that counts on blocks which another one is
@@ -588,17 +559,13 @@ RIG_PREFILLS_TEST(test_follows_begun, 100, 10, 4)
     rig->chunk = 16;
     a = enqueue(rig, 1, 70, 1);
     a->load.job = some_load;
-    STEP_IS(rig, "1:0+16 ");
-    complete(rig, 0);
+    STEPS(rig, "1:0+16 ");
     enqueue(rig, 1, 75, 1);
     enqueue(rig, 2, 20, 1);
-    STEP_IS(rig, "1:16+16 3:0+20! ");
-    complete(rig, 0);
+    STEPS(rig, "1:16+16 3:0+20! ");
     a->load.job = NULL;
-    STEP_IS(rig, "1:32+38! ");
-    complete(rig, 0);
-    STEP_IS(rig, "2:64+11! ");
-    complete(rig, 0);
+    STEPS(rig, "1:32+38! ");
+    STEPS(rig, "2:64+11! ");
 }
 
 /* One whose blocks were taken ahead goes on where the one in front of it, whose
@@ -611,10 +578,8 @@ RIG_PREFILLS_TEST(test_follows_without_room, 6, 8, 1)
     enqueue_costing(rig, 1, 48, 1, 9000);
     two = enqueue_costing(rig, 1, 60, 1, 100);
     CU_ASSERT_EQUAL(request_take(two, rig->store, BT), 0);
-    STEP_IS(rig, "2:0+60! ");
-    complete(rig, 0);
-    STEP_IS(rig, "1:32+16! ");
-    complete(rig, 0);
+    STEPS(rig, "2:0+60! ");
+    STEPS(rig, "1:32+16! ");
 }
 
 /* What a waiting one counts on outlives what is used after it came. */
@@ -656,10 +621,8 @@ RIG_PREFILLS_TEST(test_implied, 64, 8, 1)
                     18040 + 2 * COST_MODEL_MAX_US);
     CU_ASSERT_EQUAL(four->turn.deadline_us - four->turn.arrival_us,
                     18040 + 4 * COST_MODEL_MAX_US);
-    STEP_IS(rig, "2:0+20! ");
-    complete(rig, 0);
-    STEP_IS(rig, "1:0+16! ");
-    complete(rig, 0);
+    STEPS(rig, "2:0+20! ");
+    STEPS(rig, "1:0+16! ");
     drain(rig);
 }
 
@@ -676,8 +639,7 @@ RIG_TEST(test_adopt, 100, 10)
     a->load.origin[3] = BLOCK_FETCHED;
     a->load.origin[5] = BLOCK_FETCHED;
     CU_ASSERT_EQUAL(a->load.n_local, 0);
-    STEP_IS(rig, "1:0+64 ");
-    complete(rig, 0);
+    STEPS(rig, "1:0+64 ");
     STEP_IS(rig, "1:64+16! ");
     (void)b;
     complete(rig, 0);
@@ -696,8 +658,7 @@ RIG_TEST(test_gate, 100, 10)
     struct request *a;
 
     enqueue(rig, 2, 10, 3);
-    STEP_IS(rig, "1:0+10! ");
-    complete(rig, 0);
+    STEPS(rig, "1:0+10! ");
     a = enqueue(rig, 1, 105, 1);
     CU_ASSERT_EQUAL_FATAL(batch_take_ahead(rig->batch, a), 0);
     a->load.job = some_load;
@@ -731,8 +692,7 @@ RIG_TEST(test_room, 5, 10)
 {
     enqueue(rig, 1, 40, 9); /* 48 tokens of KV: 3 blocks */
     enqueue(rig, 2, 40, 1); /* 3 blocks */
-    STEP_IS(rig, "1:0+40! ");
-    complete(rig, 0);
+    STEPS(rig, "1:0+40! ");
     STEP_IS(rig, "1:40+1!d ");
     for (int i = 0; i < 7; i++) {
         complete(rig, 0);
@@ -762,12 +722,10 @@ RIG_TEST(test_take_ahead, 7, 10)
     CU_ASSERT_EQUAL(batch_take_ahead(rig->batch, c), -ENOSPC);
     /* Another owner takes the room of the first. */
     CU_ASSERT_EQUAL_FATAL(kv_store_alloc(rig->store, 3, ids), 0);
-    STEP_IS(rig, "2:0+40! ");
-    complete(rig, 0);
+    STEPS(rig, "2:0+40! ");
     for (int i = 0; i < 3; i++)
         kv_store_release(rig->store, ids[i]);
-    STEP_IS(rig, "1:0+40! 3:0+24 ");
-    complete(rig, 0);
+    STEPS(rig, "1:0+40! 3:0+24 ");
     (void)a;
     drain(rig);
 }
@@ -803,8 +761,7 @@ RIG_TEST(test_failed_step, 100, 10)
 {
     enqueue(rig, 1, 20, 5);
     enqueue(rig, 2, 20, 5);
-    STEP_IS(rig, "1:0+20! 2:0+20! ");
-    complete(rig, 0);
+    STEPS(rig, "1:0+20! 2:0+20! ");
     enqueue(rig, 3, 20, 5);
     STEP_IS(rig, "1:20+1!d 2:20+1!d 3:0+20! ");
     rig->log[0] = '\0';
@@ -878,14 +835,10 @@ RIG_PREFILLS_TEST(test_waits_for_blocks, 64, 8, 1)
     STEP_IS(rig, "1:0+64 ");
     enqueue_costing(rig, 1, 130, 1, 1000);
     complete(rig, 0);
-    STEP_IS(rig, "1:64+64 ");
-    complete(rig, 0);
-    STEP_IS(rig, "2:128+2! ");
-    complete(rig, 0);
-    STEP_IS(rig, "1:128+64 ");
-    complete(rig, 0);
-    STEP_IS(rig, "1:192+8! ");
-    complete(rig, 0);
+    STEPS(rig, "1:64+64 ");
+    STEPS(rig, "2:128+2! ");
+    STEPS(rig, "1:128+64 ");
+    STEPS(rig, "1:192+8! ");
     expect(rig, "s1 s2 p2 p1 ");
 }
 

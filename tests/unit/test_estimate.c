@@ -36,26 +36,40 @@ static struct estimate_model model_of(const struct cost_model *cost)
         .cost = cost, .block_tokens = 512, .kv_bytes_per_token = 327680};
 }
 
-static struct pool *one_instance(uint32_t *id)
+/* One instance, as a model of a paper has it. */
+struct alone {
+    struct cost_model cost;
+    struct estimate_model model;
+    struct pool *pool;
+    uint32_t id;
+    const struct pool_instance *i;
+};
+
+static void alone_init(struct alone *w)
 {
     struct pool_config config = pool_config_default;
-    struct pool *pool;
 
+    w->cost = paper_model();
+    w->model = model_of(&w->cost);
     config.correction_tau_us = 69521; /* 20 ms count for a quarter */
     config.max_instances = 2;
     config.max_decodes = 4;
     config.max_waiting = 3;
-    pool = pool_new(&config);
-    *id = ADDED(pool, .name = "w", .role = ROLE_BOTH,
-                .kv_capacity_tokens = 200000, .link_bytes_per_s = 100e9);
-    return pool;
+    w->pool = pool_new(&config);
+    w->id = ADDED(w->pool, .name = "w", .role = ROLE_BOTH,
+                  .kv_capacity_tokens = 200000, .link_bytes_per_s = 100e9);
+    w->i = pool_get(w->pool, w->id);
 }
 
-static void prefill(const struct estimate_model *model, const struct pool *pool,
-                    const struct pool_instance *instance, int64_t n_tokens,
-                    uint32_t local_blocks, uint32_t used_blocks,
-                    const struct pool_instance *sender, int64_t now_us,
-                    struct estimate_memo *memo, struct prefill_estimate *out)
+#define ALONE_TEST(test) \
+    SUITE_TEST(test, struct alone, w, alone_init(w), pool_free(w->pool))
+
+static void
+prefill_again(const struct estimate_model *model, const struct pool *pool,
+              const struct pool_instance *instance, int64_t n_tokens,
+              uint32_t local_blocks, uint32_t used_blocks,
+              const struct pool_instance *sender, int64_t now_us,
+              struct estimate_memo *memo, struct prefill_estimate *out)
 {
     estimate_prefill(
         model, pool, instance,
@@ -67,17 +81,29 @@ static void prefill(const struct estimate_model *model, const struct pool *pool,
         memo, out);
 }
 
+/* Of a request that nothing is known of yet. */
+static void prefill(const struct estimate_model *model, const struct pool *pool,
+                    const struct pool_instance *instance, int64_t n_tokens,
+                    uint32_t local_blocks, uint32_t used_blocks,
+                    const struct pool_instance *sender, int64_t now_us,
+                    struct prefill_estimate *out)
+{
+    struct estimate_memo memo = {.predicted = false};
+
+    prefill_again(model, pool, instance, n_tokens, local_blocks, used_blocks,
+                  sender, now_us, &memo, out);
+}
+
 /* Of a fetch of so many blocks, to the sender itself for simplicity. */
 static int64_t transfer_us(const struct estimate_model *model,
                            const struct pool *pool,
                            const struct pool_instance *sender,
                            uint32_t n_blocks, int64_t now_us)
 {
-    struct estimate_memo memo = {.predicted = false};
     struct prefill_estimate e;
 
     prefill(model, pool, sender, (int64_t)n_blocks * model->block_tokens + 1, 0,
-            n_blocks, sender, now_us, &memo, &e);
+            n_blocks, sender, now_us, &e);
     return e.transfer_us;
 }
 
@@ -101,109 +127,83 @@ static void test_usable_blocks(void)
 
 /* What papers' models assume: nothing to compute takes no time, and a busy
  * link is as fast as an idle one. */
-static void test_paper_options(void)
+ALONE_TEST(test_paper_options)
 {
-    struct cost_model cost = paper_model();
-    struct estimate_model model = model_of(&cost);
-    struct estimate_memo memo;
     struct prefill_estimate e;
-    uint32_t id;
-    struct pool *pool = one_instance(&id);
-    const struct pool_instance *i = pool_get(pool, id);
 
-    model.simulated.whole_prompt_reuse = true;
-    model.simulated.links_unshared = true;
-    memo = (struct estimate_memo){.predicted = false};
-    prefill(&model, pool, i, 700, 2, 2, NULL, 0, &memo, &e);
+    w->model.simulated.whole_prompt_reuse = true;
+    w->model.simulated.links_unshared = true;
+    prefill(&w->model, w->pool, w->i, 700, 2, 2, NULL, 0, &e);
     CU_ASSERT_EQUAL(e.cached_tokens, 700);
     CU_ASSERT_EQUAL(e.prefill_us, 0);
     CU_ASSERT_EQUAL(e.ttft_us, 0);
-    CU_ASSERT_EQUAL(busy_link(pool, id, 5000), 0);
-    CU_ASSERT_EQUAL(transfer_us(&model, pool, i, 16, 2000), 26844);
-    pool_free(pool);
+    CU_ASSERT_EQUAL(busy_link(w->pool, w->id, 5000), 0);
+    CU_ASSERT_EQUAL(transfer_us(&w->model, w->pool, w->i, 16, 2000), 26844);
 }
 
 /* What tiers can't hold may have to be computed again, at most. */
-static void test_over(void)
+ALONE_TEST(test_over)
 {
-    struct cost_model cost = paper_model();
-    struct estimate_model model = model_of(&cost);
     struct estimate_memo memo = {.predicted = false};
     struct estimate_prefill_request ask = {
         .n_tokens = 8192, .local_blocks = 8, .used_blocks = 8};
     struct prefill_estimate e, over;
-    uint32_t id;
-    struct pool *pool = one_instance(&id);
 
-    estimate_prefill(&model, pool, pool_get(pool, id), &ask, &memo, &e);
+    estimate_prefill(&w->model, w->pool, pool_get(w->pool, w->id), &ask, &memo,
+                     &e);
     ask.over_blocks = 8;
-    estimate_prefill(&model, pool, pool_get(pool, id), &ask, &memo, &over);
+    estimate_prefill(&w->model, w->pool, pool_get(w->pool, w->id), &ask, &memo,
+                     &over);
     CU_ASSERT_EQUAL(over.ttft_us, e.ttft_us);
     CU_ASSERT_EQUAL(over.most_us, e.most_us + 916260 / 2);
     /* More than a time can be: never. */
-    cost.prefill[0] = (double)COST_MODEL_MAX_US;
+    w->cost.prefill[0] = (double)COST_MODEL_MAX_US;
     ask = (struct estimate_prefill_request){.n_tokens = 1,
                                             .over_blocks = UINT32_MAX};
     memo = (struct estimate_memo){.predicted = false};
-    estimate_prefill(&model, pool, pool_get(pool, id), &ask, &memo, &over);
+    estimate_prefill(&w->model, w->pool, pool_get(w->pool, w->id), &ask, &memo,
+                     &over);
     CU_ASSERT_EQUAL(over.again_us, ESTIMATE_NEVER_US);
     CU_ASSERT_EQUAL(over.most_us, ESTIMATE_NEVER_US);
-    pool_free(pool);
 }
 
 /* The reference values, computed independently from the paper. */
-static void test_paper_values(void)
+ALONE_TEST(test_paper_values)
 {
-    struct cost_model cost = paper_model();
-    struct estimate_model model = model_of(&cost);
-    struct estimate_memo memo;
     struct prefill_estimate e;
-    uint32_t id;
-    struct pool *pool = one_instance(&id);
-    const struct pool_instance *i = pool_get(pool, id);
 
-    memo = (struct estimate_memo){.predicted = false};
-    prefill(&model, pool, i, 8192, 0, 0, NULL, 0, &memo, &e);
+    prefill(&w->model, w->pool, w->i, 8192, 0, 0, NULL, 0, &e);
     CU_ASSERT_EQUAL(e.prefill_us, 916260);
-    memo = (struct estimate_memo){.predicted = false};
-    prefill(&model, pool, i, 16384, 16, 16, NULL, 0, &memo, &e);
+    prefill(&w->model, w->pool, w->i, 16384, 16, 16, NULL, 0, &e);
     CU_ASSERT_EQUAL(e.cached_tokens, 8192);
     CU_ASSERT_EQUAL(e.prefill_us, 1198186);
-    memo = (struct estimate_memo){.predicted = false};
-    prefill(&model, pool, i, 131072, 0, 0, NULL, 0, &memo, &e);
+    prefill(&w->model, w->pool, w->i, 131072, 0, 0, NULL, 0, &e);
     CU_ASSERT_EQUAL(e.prefill_us, 48491282);
     CU_ASSERT_FALSE(e.extrapolated);
-    CU_ASSERT_EQUAL(transfer_us(&model, pool, i, 16, 0), 26844);
-    pool_free(pool);
+    CU_ASSERT_EQUAL(transfer_us(&w->model, w->pool, w->i, 16, 0), 26844);
 }
 
-static void test_prefill(void)
+ALONE_TEST(test_prefill)
 {
-    struct cost_model cost = paper_model();
-    struct estimate_model model = model_of(&cost);
-    struct estimate_memo memo;
     struct prefill_estimate e;
-    uint32_t id, sender_id;
-    struct pool *pool = one_instance(&id);
-    const struct pool_instance *i = pool_get(pool, id);
+    uint32_t sender_id;
 
-    sender_id = ADDED(pool, .role = ROLE_PREFILL, .kv_capacity_tokens = 10,
+    sender_id = ADDED(w->pool, .role = ROLE_PREFILL, .kv_capacity_tokens = 10,
                       .link_bytes_per_s = 100e9);
-    const struct pool_instance *sender = pool_get(pool, sender_id);
+    const struct pool_instance *sender = pool_get(w->pool, sender_id);
 
     /* Sends that are accepted already come first. */
-    CU_ASSERT_EQUAL(busy_link(pool, sender_id, 5000), 0);
-    CU_ASSERT_EQUAL(transfer_us(&model, pool, sender, 16, 2000), 29844);
-    CU_ASSERT_EQUAL(transfer_us(&model, pool, sender, 16, 9000), 26844);
-    CU_ASSERT_EQUAL(transfer_us(&model, pool, sender, 0, 2000), 0);
+    CU_ASSERT_EQUAL(busy_link(w->pool, sender_id, 5000), 0);
+    CU_ASSERT_EQUAL(transfer_us(&w->model, w->pool, sender, 16, 2000), 29844);
+    CU_ASSERT_EQUAL(transfer_us(&w->model, w->pool, sender, 16, 9000), 26844);
+    CU_ASSERT_EQUAL(transfer_us(&w->model, w->pool, sender, 0, 2000), 0);
 
     /* Transfer and queue are added for the choice and overlap in time. */
     struct pool_prefill_request work = {.request_id = 1, .predicted_us = 20000};
 
-    CU_ASSERT_EQUAL(pool_prefill_accept(pool, id, &work), 0);
-    memo = (struct estimate_memo){.predicted = false};
-    prefill(&model, pool, i, 16384, 0, 16, sender, 9000, &memo, &e);
-    CU_ASSERT_EQUAL(e.instance, id);
+    CU_ASSERT_EQUAL(pool_prefill_accept(w->pool, w->id, &work), 0);
+    prefill(&w->model, w->pool, w->i, 16384, 0, 16, sender, 9000, &e);
+    CU_ASSERT_EQUAL(e.instance, w->id);
     CU_ASSERT_EQUAL(e.fetch_from, sender_id);
     CU_ASSERT_EQUAL(e.local_blocks, 0);
     CU_ASSERT_EQUAL(e.used_blocks, 16);
@@ -214,25 +214,21 @@ static void test_prefill(void)
     CU_ASSERT_EQUAL(e.ttft_us, 26844 + 1198186);
 
     /* The correction scales this request and what waits. */
-    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 1, 40000, 0), 0);
-    CU_ASSERT_EQUAL(pool_prefill_accept(pool, id, &work), 0);
-    memo = (struct estimate_memo){.predicted = false};
-    prefill(&model, pool, i, 8192, 0, 0, NULL, 9000, &memo, &e);
+    CU_ASSERT_EQUAL(pool_prefill_done(w->pool, w->id, 1, 40000, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_accept(w->pool, w->id, &work), 0);
+    prefill(&w->model, w->pool, w->i, 8192, 0, 0, NULL, 9000, &e);
     CU_ASSERT_EQUAL(e.predicted_us, 916260);
     CU_ASSERT_EQUAL(e.prefill_us, 1145326);
     CU_ASSERT_EQUAL(e.queue_us, 25000);
     CU_ASSERT_FALSE(e.queue_full || e.too_long);
 
     /* What cannot be. */
-    memo = (struct estimate_memo){.predicted = false};
-    prefill(&model, pool, i, 200001, 0, 0, NULL, 9000, &memo, &e);
+    prefill(&w->model, w->pool, w->i, 200001, 0, 0, NULL, 9000, &e);
     CU_ASSERT(e.too_long && e.extrapolated);
     for (work.request_id = 2; work.request_id <= 3; work.request_id++)
-        CU_ASSERT_EQUAL(pool_prefill_accept(pool, id, &work), 0);
-    memo = (struct estimate_memo){.predicted = false};
-    prefill(&model, pool, i, 8192, 0, 0, NULL, 9000, &memo, &e);
+        CU_ASSERT_EQUAL(pool_prefill_accept(w->pool, w->id, &work), 0);
+    prefill(&w->model, w->pool, w->i, 8192, 0, 0, NULL, 9000, &e);
     CU_ASSERT(e.queue_full);
-    pool_free(pool);
 }
 
 static void test_no_link(void)
@@ -250,115 +246,92 @@ static void test_no_link(void)
     pool_free(pool);
 }
 
-static void test_decode(void)
+ALONE_TEST(test_decode)
 {
-    struct cost_model cost = paper_model();
-    struct estimate_model model = model_of(&cost);
     struct decode_estimate e;
-    uint32_t id;
-    struct pool *pool = one_instance(&id);
-    const struct pool_instance *i = pool_get(pool, id);
 
-    estimate_decode(&model, i, 1000, 100, &e);
+    estimate_decode(&w->model, w->i, 1000, 100, &e);
     CU_ASSERT_EQUAL(e.batch, 1);
     CU_ASSERT_EQUAL(e.kv_tokens, 1000);
     CU_ASSERT_EQUAL(e.tbt_us, 1000 + 100 + 500);
     CU_ASSERT_FALSE(e.no_room || e.too_long);
     /* What is on its way counts. */
-    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 150000, 1000), 0);
-    estimate_decode(&model, i, 48000, 1002, &e);
+    CU_ASSERT_EQUAL(pool_decode_accept(w->pool, w->id, 1, 150000, 1000), 0);
+    estimate_decode(&w->model, w->i, 48000, 1002, &e);
     CU_ASSERT_EQUAL(e.tbt_us, 1000 + 200 + 99000);
     CU_ASSERT_EQUAL(e.room_tokens, 49001);
     CU_ASSERT_FALSE(e.no_room);
-    estimate_decode(&model, i, 48000, 1003, &e);
+    estimate_decode(&w->model, w->i, 48000, 1003, &e);
     CU_ASSERT(e.no_room && !e.too_long);
-    estimate_decode(&model, i, 200000, 2, &e);
+    estimate_decode(&w->model, w->i, 200000, 2, &e);
     CU_ASSERT(e.no_room && e.too_long);
     /* So does the number of decodes. */
     for (uint64_t r = 2; r <= 4; r++)
-        CU_ASSERT_EQUAL(pool_decode_accept(pool, id, r, 1, 1), 0);
-    estimate_decode(&model, i, 1, 1, &e);
+        CU_ASSERT_EQUAL(pool_decode_accept(w->pool, w->id, r, 1, 1), 0);
+    estimate_decode(&w->model, w->i, 1, 1, &e);
     CU_ASSERT(e.no_room);
-    pool_free(pool);
 }
 
 /* Four blocks hold four short requests, however few tokens they are. */
-static void test_decode_blocks(void)
+ALONE_TEST(test_decode_blocks)
 {
-    struct cost_model cost = paper_model();
-    struct estimate_model model = model_of(&cost);
-    struct estimate_memo memo;
     struct prefill_estimate p;
     struct decode_estimate e;
-    uint32_t id;
-    struct pool *pool = one_instance(&id);
 
-    id = ADDED(pool, .role = ROLE_BOTH, .kv_capacity_tokens = 1024,
-               .block_tokens = 256);
-    const struct pool_instance *i = pool_get(pool, id);
+    w->id = ADDED(w->pool, .role = ROLE_BOTH, .kv_capacity_tokens = 1024,
+                  .block_tokens = 256);
+    w->i = pool_get(w->pool, w->id);
 
     for (uint64_t r = 1; r <= 3; r++)
-        CU_ASSERT_EQUAL(pool_decode_accept(pool, id, r, 2, 50), 0);
-    estimate_decode(&model, i, 2, 50, &e);
+        CU_ASSERT_EQUAL(pool_decode_accept(w->pool, w->id, r, 2, 50), 0);
+    estimate_decode(&w->model, w->i, 2, 50, &e);
     CU_ASSERT_FALSE(e.no_room);
-    estimate_decode(&model, i, 206, 52, &e);
+    estimate_decode(&w->model, w->i, 206, 52, &e);
     CU_ASSERT(e.no_room && !e.too_long);
-    CU_ASSERT_EQUAL(estimate_decode_fits_in_us(&model, i, 206, 52, 0, ends),
-                    50 * (1000 + 3 * 100 + 3));
-    estimate_decode(&model, i, 1000, 25, &e);
+    CU_ASSERT_EQUAL(
+        estimate_decode_fits_in_us(&w->model, w->i, 206, 52, 0, ends),
+        50 * (1000 + 3 * 100 + 3));
+    estimate_decode(&w->model, w->i, 1000, 25, &e);
     CU_ASSERT_FALSE(e.too_long);
-    estimate_decode(&model, i, 1000, 26, &e);
+    estimate_decode(&w->model, w->i, 1000, 26, &e);
     CU_ASSERT(e.too_long);
-    memo = (struct estimate_memo){.predicted = false};
-    prefill(&model, pool, i, 1024, 0, 0, NULL, 0, &memo, &p);
+    prefill(&w->model, w->pool, w->i, 1024, 0, 0, NULL, 0, &p);
     CU_ASSERT_FALSE(p.too_long);
-    memo = (struct estimate_memo){.predicted = false};
-    prefill(&model, pool, i, 1025, 0, 0, NULL, 0, &memo, &p);
+    prefill(&w->model, w->pool, w->i, 1025, 0, 0, NULL, 0, &p);
     CU_ASSERT(p.too_long);
-    pool_free(pool);
 }
 
 /* A batch that is full has room when the first of it ends. */
-static void test_max_batch(void)
+ALONE_TEST(test_max_batch)
 {
-    struct cost_model cost = paper_model();
-    struct estimate_model model = model_of(&cost);
     struct decode_estimate e;
-    uint32_t id;
-    struct pool *pool = one_instance(&id);
 
-    id = ADDED(pool, .role = ROLE_DECODE, .kv_capacity_tokens = 10000,
-               .max_batch = 2);
-    const struct pool_instance *i = pool_get(pool, id);
+    w->id = ADDED(w->pool, .role = ROLE_DECODE, .kv_capacity_tokens = 10000,
+                  .max_batch = 2);
+    w->i = pool_get(w->pool, w->id);
 
-    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 100, 30), 0);
-    estimate_decode(&model, i, 100, 10, &e);
+    CU_ASSERT_EQUAL(pool_decode_accept(w->pool, w->id, 1, 100, 30), 0);
+    estimate_decode(&w->model, w->i, 100, 10, &e);
     CU_ASSERT_FALSE(e.no_room);
-    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 2, 100, 20), 0);
-    estimate_decode(&model, i, 100, 10, &e);
+    CU_ASSERT_EQUAL(pool_decode_accept(w->pool, w->id, 2, 100, 20), 0);
+    estimate_decode(&w->model, w->i, 100, 10, &e);
     CU_ASSERT(e.no_room && !e.too_long);
-    CU_ASSERT_EQUAL(estimate_decode_fits_in_us(&model, i, 100, 10, 0, ends),
-                    20 * (1000 + 2 * 100 + 100));
-    pool_free(pool);
+    CU_ASSERT_EQUAL(
+        estimate_decode_fits_in_us(&w->model, w->i, 100, 10, 0, ends),
+        20 * (1000 + 2 * 100 + 100));
 }
 
-static void test_decode_fits_in(void)
+ALONE_TEST(test_decode_fits_in)
 {
-    struct cost_model cost = paper_model();
-    struct estimate_model model = model_of(&cost);
-    uint32_t id;
-    struct pool *pool = one_instance(&id);
-    const struct pool_instance *i = pool_get(pool, id);
-
 #define FITS_IN(n, out, slo) \
-    estimate_decode_fits_in_us(&model, i, n, out, slo, ends)
+    estimate_decode_fits_in_us(&w->model, w->i, n, out, slo, ends)
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 0), 0);
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 1600), 0);
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 1599), ESTIMATE_NEVER_US);
     CU_ASSERT_EQUAL(FITS_IN(200000, 2, 0), ESTIMATE_NEVER_US);
-    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 100000, 500), 0);
-    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 2, 60000, 200), 0);
-    CU_ASSERT_EQUAL(pool_decode_progress(pool, id, 2, 100), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(w->pool, w->id, 1, 100000, 500), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(w->pool, w->id, 2, 60000, 200), 0);
+    CU_ASSERT_EQUAL(pool_decode_progress(w->pool, w->id, 2, 100), 0);
     /* A step takes 1000 + 2 * 100 + 160100 / 2 = 81250 us today. */
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 0), 0);
     CU_ASSERT_EQUAL(FITS_IN(50000, 10, 0), 100 * 81250);
@@ -370,18 +343,17 @@ static void test_decode_fits_in(void)
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 51699), 500 * 81250);
     /* Decodes of others slow all down, and stay: 1000 + 5 * 100 + 160500 / 2 =
      * 81750 today, and 1000 + 500 + 101400 / 2 = 52200 with the first one. */
-    CU_ASSERT_EQUAL(pool_set_others(pool, id, 3, 400), 0);
+    CU_ASSERT_EQUAL(pool_set_others(w->pool, w->id, 3, 400), 0);
     CU_ASSERT_EQUAL(FITS_IN(50000, 10, 0), 100 * 81750);
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 82350), 0);
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 82349), 100 * 81750);
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 52200), 100 * 81750);
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 52199), 500 * 81750);
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 1600), 500 * 81750);
-    CU_ASSERT_EQUAL(pool_set_others(pool, id, 0, 0), 0);
+    CU_ASSERT_EQUAL(pool_set_others(w->pool, w->id, 0, 0), 0);
     /* Two that end together: both have to, for this one. */
-    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 3, 30000, 100), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(w->pool, w->id, 3, 30000, 100), 0);
     CU_ASSERT_EQUAL(FITS_IN(99000, 10, 0), 100 * (1300 + 190100 / 2));
-    pool_free(pool);
 }
 
 static int64_t left_of(const struct pool_decode *d)
@@ -464,27 +436,23 @@ static void test_random_ends(void)
 }
 
 /* Decodes beside a prefill: a step of 102 tokens has 2 of theirs. */
-static void test_beside(void)
+ALONE_TEST(test_beside)
 {
-    struct cost_model cost = {.prefill = {1000, 10},
-                              .decode = {400, 50, 0.1},
-                              .range = {1, 1, 1, 1, 1}};
-    struct estimate_model model = model_of(&cost);
     struct prefill_estimate e;
-    uint32_t id;
-    struct pool *pool = one_instance(&id);
-    const struct pool_instance *i = pool_get(pool, id);
     struct estimate_memo memo = {.predicted = false};
 
-    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 400, 10), 0);
-    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 2, 600, 10), 0);
-    model.step_tokens = 102;
-    prefill(&model, pool, i, 300, 0, 0, NULL, 0, &memo, &e);
+    w->cost = (struct cost_model){.prefill = {1000, 10},
+                                  .decode = {400, 50, 0.1},
+                                  .range = {1, 1, 1, 1, 1}};
+    CU_ASSERT_EQUAL(pool_decode_accept(w->pool, w->id, 1, 400, 10), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(w->pool, w->id, 2, 600, 10), 0);
+    w->model.step_tokens = 102;
+    prefill_again(&w->model, w->pool, w->i, 300, 0, 0, NULL, 0, &memo, &e);
     CU_ASSERT_EQUAL(e.prefill_us, 4000); /* not where they decode elsewhere */
     CU_ASSERT_EQUAL(e.beside_us, 0);
     CU_ASSERT_EQUAL(e.ttft_us, 4000);
-    model.coupled = true;
-    prefill(&model, pool, i, 300, 0, 0, NULL, 0, &memo, &e);
+    w->model.coupled = true;
+    prefill_again(&w->model, w->pool, w->i, 300, 0, 0, NULL, 0, &memo, &e);
     /* Each step is 2 x 50 + 1000 x 0.1 us longer: 3 full ones and a half. */
     CU_ASSERT_EQUAL(e.predicted_us, 4000);
     CU_ASSERT_EQUAL(e.beside_us, 700);
@@ -493,113 +461,102 @@ static void test_beside(void)
     CU_ASSERT_EQUAL(e.score_us, 4700);
     CU_ASSERT_EQUAL(e.ttft_us, 4700 + 300); /* half of the step under way */
     /* Those that others gave it are there, too. */
-    CU_ASSERT_EQUAL(pool_set_others(pool, id, 50, 4000), 0);
-    prefill(&model, pool, i, 300, 0, 0, NULL, 0, &memo, &e);
+    CU_ASSERT_EQUAL(pool_set_others(w->pool, w->id, 50, 4000), 0);
+    prefill_again(&w->model, w->pool, w->i, 300, 0, 0, NULL, 0, &memo, &e);
     CU_ASSERT_EQUAL(e.beside_us, 3100 / 2 + 300 * 3100 / 50);
-    CU_ASSERT_EQUAL(pool_set_others(pool, id, 0, 0), 0);
+    CU_ASSERT_EQUAL(pool_set_others(w->pool, w->id, 0, 0), 0);
     /* A step of any number of tokens: one for the prompt, at any time. */
-    model.step_tokens = 0;
-    prefill(&model, pool, i, 300, 0, 0, NULL, 0, &memo, &e);
+    w->model.step_tokens = 0;
+    prefill_again(&w->model, w->pool, w->i, 300, 0, 0, NULL, 0, &memo, &e);
     CU_ASSERT_EQUAL(e.beside_us, 100);
     /* Behind 2 ms of others' prefills the step is no matter. */
-    ACCEPTS(pool, id, .request_id = 9, .predicted_us = 2000);
-    prefill(&model, pool, i, 300, 0, 0, NULL, 0, &memo, &e);
+    ACCEPTS(w->pool, w->id, .request_id = 9, .predicted_us = 2000);
+    prefill_again(&w->model, w->pool, w->i, 300, 0, 0, NULL, 0, &memo, &e);
     CU_ASSERT_EQUAL(e.ttft_us, 2000 + 4100);
-    pool_free(pool);
 }
 
 /* A decode beside prefills: their tokens fill its steps. */
-static void test_tbt_beside(void)
+ALONE_TEST(test_tbt_beside)
 {
-    struct cost_model cost = {
-        .prefill = {1000, 10}, .decode = {400, 50}, .range = {1, 1, 1, 1, 1}};
-    struct estimate_model model = model_of(&cost);
     struct decode_estimate e;
-    uint32_t id;
-    struct pool *pool = one_instance(&id);
-    const struct pool_instance *i = pool_get(pool, id);
 
-    model.step_tokens = 102;
-    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 400, 10), 0);
-    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 2, 400, 10), 0);
+    w->cost = (struct cost_model){
+        .prefill = {1000, 10}, .decode = {400, 50}, .range = {1, 1, 1, 1, 1}};
+    w->model.step_tokens = 102;
+    CU_ASSERT_EQUAL(pool_decode_accept(w->pool, w->id, 1, 400, 10), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(w->pool, w->id, 2, 400, 10), 0);
     for (uint64_t r = 8; r < 10; r++)
-        ACCEPTS(pool, id, .request_id = r, .predicted_us = 3000,
+        ACCEPTS(w->pool, w->id, .request_id = r, .predicted_us = 3000,
                 .uncached_tokens = 150);
-    CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 8, 0), 0);
-    estimate_decode(&model, i, 100, 10, &e);
+    CU_ASSERT_EQUAL(pool_prefill_started(w->pool, w->id, 8, 0), 0);
+    estimate_decode(&w->model, w->i, 100, 10, &e);
     CU_ASSERT_EQUAL(e.tbt_us, 400 + 3 * 50); /* elsewhere they prefill */
-    model.coupled = true;
-    estimate_decode(&model, i, 100, 10, &e);
+    w->model.coupled = true;
+    estimate_decode(&w->model, w->i, 100, 10, &e);
     CU_ASSERT_EQUAL(e.tbt_us, 2000); /* 100 of 300 tokens that take 6 ms */
-    CU_ASSERT_EQUAL(pool_set_others(pool, id, 20, 0), 0);
-    estimate_decode(&model, i, 100, 10, &e);
+    CU_ASSERT_EQUAL(pool_set_others(w->pool, w->id, 20, 0), 0);
+    estimate_decode(&w->model, w->i, 100, 10, &e);
     CU_ASSERT_EQUAL(e.tbt_us, 1600); /* 80 of them */
-    CU_ASSERT_EQUAL(pool_set_others(pool, id, 0, 0), 0);
-    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 8, -1, 0), 0);
-    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 9, -1, 0), 0);
-    estimate_decode(&model, i, 100, 10, &e);
+    CU_ASSERT_EQUAL(pool_set_others(w->pool, w->id, 0, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(w->pool, w->id, 8, -1, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(w->pool, w->id, 9, -1, 0), 0);
+    estimate_decode(&w->model, w->i, 100, 10, &e);
     CU_ASSERT_EQUAL(e.tbt_us, 550);
-    pool_free(pool);
 }
 
 /* An aggregated instance without room to decode: 4 places, 200,000 tokens. */
-static void test_room_beside(void)
+ALONE_TEST(test_room_beside)
 {
-    struct cost_model cost = {
-        .prefill = {1000, 10}, .decode = {1000}, .range = {1, 1, 1, 1, 1}};
-    struct estimate_model model = model_of(&cost);
     struct estimate_prefill_request ask = {.n_tokens = 300,
                                            .max_output_tokens = 20};
     struct estimate_memo memo = {.predicted = false};
     struct prefill_estimate e;
-    uint32_t id;
-    struct pool *pool = one_instance(&id);
-    const struct pool_instance *i = pool_get(pool, id);
 
-    model.coupled = true;
+    w->cost = (struct cost_model){
+        .prefill = {1000, 10}, .decode = {1000}, .range = {1, 1, 1, 1, 1}};
+    w->model.coupled = true;
     for (uint64_t d = 1; d <= 4; d++)
-        CU_ASSERT_EQUAL(pool_decode_accept(pool, id, d, 1000, 21), 0);
+        CU_ASSERT_EQUAL(pool_decode_accept(w->pool, w->id, d, 1000, 21), 0);
     /* Full: of lengths between 0 and 40 the first ends after 40 / 5 steps. */
-    estimate_prefill(&model, pool, i, &ask, &memo, &e);
+    estimate_prefill(&w->model, w->pool, w->i, &ask, &memo, &e);
     CU_ASSERT_EQUAL(e.room_us, 7800); /* a half is taken for rounding */
     CU_ASSERT_EQUAL(e.queue_us, 7800);
     CU_ASSERT_EQUAL(e.ttft_us, 7800 + 4000);
     /* A step of decodes from outside the pool, too, takes twice as long. */
-    cost.decode[1] = 100;
-    cost.decode[2] = 0.001;
-    CU_ASSERT_EQUAL(pool_set_others(pool, id, 8, 396000), 0);
+    w->cost.decode[1] = 100;
+    w->cost.decode[2] = 0.001;
+    CU_ASSERT_EQUAL(pool_set_others(w->pool, w->id, 8, 396000), 0);
     memo = (struct estimate_memo){.predicted = false};
-    estimate_prefill(&model, pool, i, &ask, &memo, &e);
+    estimate_prefill(&w->model, w->pool, w->i, &ask, &memo, &e);
     CU_ASSERT_EQUAL(e.room_us, 7800 * (1000 + 12 * 100 + 400) / 1000);
-    CU_ASSERT_EQUAL(pool_set_others(pool, id, 0, 0), 0);
-    cost.decode[1] = cost.decode[2] = 0;
+    CU_ASSERT_EQUAL(pool_set_others(w->pool, w->id, 0, 0), 0);
+    w->cost.decode[1] = w->cost.decode[2] = 0;
     memo = (struct estimate_memo){.predicted = false};
     /* No matter to a request of one token, or in another pool. */
     ask.max_output_tokens = 1;
-    estimate_prefill(&model, pool, i, &ask, &memo, &e);
+    estimate_prefill(&w->model, w->pool, w->i, &ask, &memo, &e);
     CU_ASSERT_EQUAL(e.room_us, 0);
     ask.max_output_tokens = 20;
-    model.coupled = false;
-    estimate_prefill(&model, pool, i, &ask, &memo, &e);
+    w->model.coupled = false;
+    estimate_prefill(&w->model, w->pool, w->i, &ask, &memo, &e);
     CU_ASSERT_EQUAL(e.room_us, 0);
     CU_ASSERT_EQUAL(e.queue_us, 0);
-    model.coupled = true;
+    w->model.coupled = true;
     /* The queue goes on meanwhile. */
-    ACCEPTS(pool, id, .request_id = 9, .predicted_us = 20000);
-    estimate_prefill(&model, pool, i, &ask, &memo, &e);
+    ACCEPTS(w->pool, w->id, .request_id = 9, .predicted_us = 20000);
+    estimate_prefill(&w->model, w->pool, w->i, &ask, &memo, &e);
     CU_ASSERT_EQUAL(e.room_us, 7800);
     CU_ASSERT_EQUAL(e.queue_us, 20000);
     /* A place, but no memory: more of them must end. */
-    CU_ASSERT_EQUAL(pool_decode_done(pool, id, 4), 0);
+    CU_ASSERT_EQUAL(pool_decode_done(w->pool, w->id, 4), 0);
     ask.n_tokens = 199000;
-    estimate_prefill(&model, pool, i, &ask, &memo, &e);
+    estimate_prefill(&w->model, w->pool, w->i, &ask, &memo, &e);
     CU_ASSERT(e.room_us > 15000);
     CU_ASSERT_FALSE(e.too_long);
     ask.max_output_tokens = 2000;
-    estimate_prefill(&model, pool, i, &ask, &memo, &e);
+    estimate_prefill(&w->model, w->pool, w->i, &ask, &memo, &e);
     CU_ASSERT(e.too_long); /* with its answer */
     CU_ASSERT_EQUAL(e.room_us, 0);
-    pool_free(pool);
 }
 
 static const struct suite_test tests[] = {

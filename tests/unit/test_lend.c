@@ -93,13 +93,13 @@ RIG_TEST(test_four)
     }
     /* All are busy until it is done: of three that are idle one is lent to
      * another, and to a third none. */
-    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->d), 0);
+    COMMIT(r, d);
     CU_ASSERT_EQUAL(running(r), 3);
     struct schedule_lent lent = r->d.lent;
     r->request.request_id = 2;
     CU_ASSERT_EQUAL(decide(r)->lent.n, 1);
     CU_ASSERT_EQUAL(r->d.chosen.queue_us, 0);
-    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->d), 0);
+    COMMIT(r, d);
     r->request.request_id = 3;
     CU_ASSERT_EQUAL(decide(r)->lent.n, 0);
     CU_ASSERT_EQUAL(r->d.chosen.queue_us, 0);
@@ -185,7 +185,7 @@ static void test_links(void)
 RIG_TEST(test_stage)
 {
     CU_ASSERT_EQUAL(decide(r)->lent.n, 3);
-    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->d), 0);
+    COMMIT(r, d);
     CU_ASSERT_EQUAL(
         pool_prefill_started(r->pool, r->d.prefill, 1, r->request.now_us), 0);
     uint32_t leader = r->d.prefill, member = r->d.lent.members[0];

@@ -96,8 +96,7 @@ static void test_long(void)
         CU_ASSERT_EQUAL(r.decision.chosen.prefill_us, 10500);
         CU_ASSERT_EQUAL(r.decision.chosen.push_us, 500 + 2 * 1050);
         CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 13100);
-        CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision),
-                        0);
+        COMMIT(&r, decision);
         CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[1])->n_waiting, 1);
         CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->n_decodes, 1);
         CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[1])->n_decodes, 0);
@@ -182,8 +181,7 @@ RIG_TEST(test_long_queue)
     add(r, ROLE_PREFILL, PAIR, 0);
     r->request.n_keys = 0;
     goes_to(r, 1, 0);
-    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
-                    0);
+    COMMIT(r, decision);
     r->request.request_id++;
     goes_to(r, 0, 0);
     CU_ASSERT_FALSE(r->decision.candidates[0].spared);

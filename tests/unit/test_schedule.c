@@ -334,8 +334,7 @@ RIG_TEST(test_decode_choice, "global_cache", 1.0)
     r->request.n_exclude = 1;
     DECIDE_ACCEPT(r);
     CU_ASSERT_EQUAL(r->decision.decode, r->decision.prefill);
-    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
-                    0);
+    COMMIT(r, decision);
     CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[0])->decode_reserved_tokens,
                     2009 + 1059);
     CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[0])->n_waiting, 1);
@@ -469,8 +468,7 @@ RIG_TEST(test_nowhere, "global_cache", 1.0)
     for (r->request.request_id = 10; r->request.request_id < 15;
          r->request.request_id++) {
         DECIDE_ACCEPT(r);
-        CU_ASSERT_EQUAL(
-            schedule_commit(r->scheduler, &r->request, &r->decision), 0);
+        COMMIT(r, decision);
         if (r->request.request_id == 10)
             CU_ASSERT_EQUAL(
                 pool_prefill_started(r->pool, r->ids[1], 10, 1000000), 0);
@@ -495,8 +493,7 @@ RIG_TEST(test_commit, "global_cache", 1.0)
     CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[1])->n_waiting, 0);
     CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[0])->egress_free_us, 0);
     CU_ASSERT_EQUAL(pool_decode_done(r->pool, r->ids[2], 1), 0);
-    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
-                    0);
+    COMMIT(r, decision);
     CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[1])->n_waiting, 1);
     CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[1])->waiting[0].item.ready_at_us,
                     1000800);
@@ -523,8 +520,7 @@ RIG_TEST(test_cancelled_fetches, "global_cache", 1.0)
         schedule_decide(r->scheduler, &r->request, &r->decision);
         if (r->decision.chosen.fetch_from == POOL_NO_INSTANCE)
             break;
-        CU_ASSERT_EQUAL(
-            schedule_commit(r->scheduler, &r->request, &r->decision), 0);
+        COMMIT(r, decision);
         CU_ASSERT(pool_get(r->pool, r->ids[0])->egress_free_us > 10000000);
         CU_ASSERT_EQUAL(pool_prefill_cancel(r->pool, r->decision.prefill, i,
                                             r->request.now_us),
@@ -673,7 +669,7 @@ static void test_expected(void)
     CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
     CU_ASSERT_EQUAL(r.decision.chosen.local_blocks, 9);
     CU_ASSERT_EQUAL(r.decision.candidates[1].used_blocks, 3);
-    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision), 0);
+    COMMIT(&r, decision);
     CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->waiting[0].n_keys, 0);
     rig_fini(&r);
     prefix_index_free(expected);

@@ -184,8 +184,7 @@ RIG_TEST(test_own_disk, "plan", WHOLE_BLOCKS, false)
     CU_ASSERT_EQUAL_FATAL(r->decision.n_sources, 1);
     CU_ASSERT_EQUAL(r->decision.sources[0].instance, r->ids[0]);
     CU_ASSERT_EQUAL(r->decision.sources[0].tier, TIER_DISK);
-    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
-                    0);
+    COMMIT(r, decision);
     CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[0])->tier_free_us[TIER_DISK],
                     1002000);
     CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[0])->waiting[0].item.cost_us,
@@ -208,8 +207,7 @@ RIG_TEST(test_queue, "plan", WHOLE_BLOCKS, false)
     decide(r);
     CU_ASSERT_EQUAL(r->decision.plan.mode, LOAD_MODE_LOAD);
     CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 4000 + 2500);
-    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
-                    0);
+    COMMIT(r, decision);
     CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[0])->waiting[1].item.ready_at_us,
                     1004000);
 }
@@ -410,8 +408,7 @@ RIG_TEST(test_pace_of_all, "plan", WHOLE_BLOCKS, false)
         add(r, 0, 0);
     for (; r->request.request_id <= 4; r->request.request_id++) {
         schedule_decide(r->scheduler, &r->request, &r->decision);
-        CU_ASSERT_EQUAL(
-            schedule_commit(r->scheduler, &r->request, &r->decision), 0);
+        COMMIT(r, decision);
     }
     r->request.n_tokens = 1000;
     r->request.slo_ttft_us = 3000000;
@@ -436,8 +433,7 @@ RIG_TEST(test_turns, "plan", WHOLE_BLOCKS, false)
         r->request.request_id = id;
         decide(r);
         CU_ASSERT_EQUAL(r->decision.prefill, r->ids[turn]);
-        CU_ASSERT_EQUAL(
-            schedule_commit(r->scheduler, &r->request, &r->decision), 0);
+        COMMIT(r, decision);
         CU_ASSERT_EQUAL(pool_prefill_cancel(r->pool, r->ids[turn], id, 0), 0);
     }
 }
@@ -460,8 +456,7 @@ RIG_TEST(test_two_peers, "plan",
     CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 3000 + 1500);
     CU_ASSERT_EQUAL(r->decision.chosen.fetch_from, POOL_NO_INSTANCE);
     CU_ASSERT_EQUAL(r->decision.n_sources, 2);
-    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
-                    0);
+    COMMIT(r, decision);
     CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[0])->egress_free_us, 1003000);
     CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[1])->egress_free_us, 1003000);
     CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[2])->egress_free_us, 0);
@@ -497,8 +492,7 @@ RIG_TEST(test_other_policies, "local_cache", 0, false)
     CU_ASSERT_EQUAL(r->decision.chosen.score_us, 2500);
     CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 3000 + 2500);
     CU_ASSERT_EQUAL(r->decision.n_sources, 0);
-    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
-                    0);
+    COMMIT(r, decision);
     CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[0])->tier_free_us[TIER_DISK],
                     1003000);
     CU_ASSERT_EQUAL(pool_get(r->pool, r->ids[0])->waiting[0].item.ready_at_us,
@@ -579,8 +573,7 @@ RIG_TEST(test_unequal, "plan", WHOLE_BLOCKS, false)
     CU_ASSERT_EQUAL(r->decision.chosen.predicted_us, 5250);
     CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 5250);
     /* The price of a second is that of its work: the first to end gets it. */
-    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
-                    0);
+    COMMIT(r, decision);
     CU_ASSERT_EQUAL(fast->load.cost_us, 5250);
     r->request.request_id = 2;
     r->request.n_keys = 0;
@@ -588,8 +581,7 @@ RIG_TEST(test_unequal, "plan", WHOLE_BLOCKS, false)
     decide(r);
     CU_ASSERT_EQUAL(r->decision.prefill, r->ids[1]);
     CU_ASSERT_EQUAL(r->decision.chosen.ttft_us, 15250);
-    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
-                    0);
+    COMMIT(r, decision);
     r->request.request_id = 3;
     r->request.n_tokens = 1050;
     decide(r);
@@ -1547,8 +1539,7 @@ static uint32_t serve_shared(struct rig *r, uint32_t n_shared, bool keeps)
     r->request.request_id++;
     decide(r);
     slot = r->decision.chosen.slot;
-    CU_ASSERT_EQUAL(schedule_commit(r->scheduler, &r->request, &r->decision),
-                    0);
+    COMMIT(r, decision);
     CU_ASSERT_EQUAL(pool_prefill_done(r->pool, r->decision.prefill,
                                       r->request.request_id, 0, 0),
                     0);
@@ -1601,8 +1592,7 @@ RIG_TEST(test_real_hit, "plan", 0, false)
         decide(r);
         CU_ASSERT_EQUAL(r->decision.prefill, r->ids[1]);
         r->request.request_id++;
-        CU_ASSERT_EQUAL(
-            schedule_commit(r->scheduler, &r->request, &r->decision), 0);
+        COMMIT(r, decision);
         CU_ASSERT_EQUAL(
             pool_prefill_done(r->pool, r->ids[1], r->request.request_id, 0, 0),
             0);
@@ -1842,8 +1832,7 @@ static void test_obvious(void)
             bad++;
         }
         if (r.decision.verdict == SCHEDULE_ACCEPT)
-            CU_ASSERT_EQUAL(
-                schedule_commit(r.scheduler, &r.request, &r.decision), 0);
+            COMMIT(&r, decision);
         CU_ASSERT(pool_check(r.pool));
         rig_fini(&r);
     }
