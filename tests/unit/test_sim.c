@@ -2,139 +2,34 @@
  * The simulator on small clusters with literal times, against a decode loop
  * that counts token by token, and on random traces for what must always hold.
  */
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "sim/sim.h"
-#include "tests/unit/cases.h"
-#include "tests/unit/suite.h"
+#include "tests/unit/sim_rig.h"
 #include "traces/random.h"
-
-#define BLOCK 512
-enum { REQUESTS_MAX = 4000 };
-
-/* A source of requests in memory and a sink that keeps all records. */
-struct rig {
-    struct cluster cluster;
-    struct sim_config config;
-    struct trace_request requests[REQUESTS_MAX];
-    size_t n_requests;
-    size_t n_given;
-    struct sim_record records[REQUESTS_MAX];
-    size_t n_records;
-    struct sim_summary summary;
-    uint32_t last_copies[SIM_WATCH_MAX];
-    uint32_t copies_at[8]; /* of the first watched block, the first times */
-    int n_copies;
-};
-
-static int next(void *arg, struct trace_request *request)
-{
-    struct rig *r = arg;
-
-    if (r->n_given == r->n_requests)
-        return 0;
-    return trace_request_copy(request, &r->requests[r->n_given++]) == 0
-               ? 1
-               : -ENOMEM;
-}
-
-static void take(void *arg, const struct sim_record *record)
-{
-    struct rig *r = arg;
-
-    CU_ASSERT_EQUAL_FATAL(record->index, r->n_records);
-    r->records[r->n_records++] = *record;
-}
-
-static void take_copies(void *arg, int64_t at_us, const uint32_t *copies)
-{
-    struct rig *r = arg;
-
-    CU_ASSERT_EQUAL(at_us, r->n_copies * r->config.watch_interval_us);
-    memcpy(r->last_copies, copies, r->config.n_watch * sizeof(*copies));
-    if (r->n_copies < 8)
-        r->copies_at[r->n_copies] = copies[0];
-    r->n_copies++;
-}
 
 /* The paper's model on two prefill nodes with the reference conventions. */
 static struct rig *rig_new(void)
 {
-    struct rig *r = calloc(1, sizeof(*r));
     const double us = 1e6 / (8 * 312e12 * 0.5);
+    struct cluster c = {.name = "test",
+                        .layers = 80,
+                        .block_tokens = BLOCK,
+                        .kv_bytes_per_token = 327680,
+                        .prefill_nodes = 2,
+                        .order = "fifo_strict",
+                        .max_waiting = 100,
+                        .pipeline_stages = 1,
+                        .prefix_cache = true,
+                        .link_bytes_per_s = 100e9,
+                        .cache_at = CLUSTER_CACHE_AT_DISPATCH,
+                        .whole_prompt_reuse = true,
+                        .kvcache_balancing_threshold = 1.0};
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(r);
-    r->cluster = (struct cluster){.name = "test",
-                                  .layers = 80,
-                                  .block_tokens = BLOCK,
-                                  .kv_bytes_per_token = 327680,
-                                  .prefill_nodes = 2,
-                                  .order = "fifo_strict",
-                                  .max_waiting = 100,
-                                  .pipeline_stages = 1,
-                                  .prefix_cache = true,
-                                  .link_bytes_per_s = 100e9,
-                                  .cache_at = CLUSTER_CACHE_AT_DISPATCH,
-                                  .whole_prompt_reuse = true,
-                                  .kvcache_balancing_threshold = 1.0};
-    r->cluster.tiers[TIER_DEVICE].capacity_tokens = 3000000;
-    r->cluster.cost.prefill[1] = 80.0 * 22 * 8192 * 8192 * us;
-    r->cluster.cost.prefill[2] = 80.0 * 4 * 8192 * us;
-    r->cluster.cost.prefill[3] = 2 * r->cluster.cost.prefill[2];
-    r->cluster.cost.range =
+    c.tiers[TIER_DEVICE].capacity_tokens = 3000000;
+    c.cost.prefill[1] = 80.0 * 22 * 8192 * 8192 * us;
+    c.cost.prefill[2] = 80.0 * 4 * 8192 * us;
+    c.cost.prefill[3] = 2 * c.cost.prefill[2];
+    c.cost.range =
         (struct cost_model_range){0, 1 << 30, 1 << 30, 1 << 30, 1 << 30};
-    r->config = (struct sim_config){.cluster = &r->cluster,
-                                    .policy = "global_cache",
-                                    .speed = 1.0,
-                                    .seed = seed_or(1)};
-    return r;
-}
-
-static void rig_free(struct rig *r)
-{
-    for (size_t i = 0; i < r->n_requests; i++)
-        trace_request_fini(&r->requests[i]);
-    free(r);
-}
-
-/* A request whose blocks are first_id, first_id + 1, ... */
-static void ask(struct rig *r, int64_t arrival_us, uint32_t input_tokens,
-                uint32_t output_tokens, uint64_t first_id)
-{
-    struct trace_request *t = &r->requests[r->n_requests++];
-    size_t n = (input_tokens + BLOCK - 1) / BLOCK;
-
-    CU_ASSERT_EQUAL_FATAL(trace_request_reserve(t, n), 0);
-    t->arrival_us = arrival_us;
-    t->input_tokens = input_tokens;
-    t->output_tokens = output_tokens;
-    t->block_count = n;
-    for (size_t i = 0; i < n; i++)
-        t->hash_ids[i] = first_id + i;
-}
-
-static int run_it(struct rig *r, char *err)
-{
-    struct sim_io io = {
-        .next = next, .record = take, .copies = take_copies, .arg = r};
-
-    r->n_given = r->n_records = 0;
-    r->n_copies = 0;
-    return sim_run(&r->config, &io, &r->summary, err);
-}
-
-static void run(struct rig *r)
-{
-    char err[SIM_ERROR_BYTES] = "";
-    int rc = run_it(r, err);
-
-    if (rc != 0)
-        printf("\n    %d %s", rc, err);
-    CU_ASSERT_EQUAL_FATAL(rc, 0);
-    CU_ASSERT_EQUAL(r->n_records, r->n_requests);
+    return rig_of(c, "global_cache");
 }
 
 static int64_t ttft_us(const struct rig *r, size_t i)
@@ -781,7 +676,7 @@ static int fail_next(void *arg, struct trace_request *request)
 {
     struct rig *r = arg;
 
-    return r->n_given == 3 ? -EIO : next(arg, request);
+    return r->n_given == 3 ? -EIO : rig_next(arg, request);
 }
 
 /* A source that fails ends the run, and nothing is lost (a sanitizer looks). */
@@ -826,7 +721,7 @@ static void test_too_long_times(void)
 
 RIG_TEST(test_source_fails)
 {
-    struct sim_io io = {.next = fail_next, .record = take, .arg = r};
+    struct sim_io io = {.next = fail_next, .record = rig_take, .arg = r};
     char err[SIM_ERROR_BYTES];
 
     for (int i = 0; i < 5; i++)

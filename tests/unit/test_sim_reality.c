@@ -3,22 +3,16 @@
  * of other speeds and kinds, what clients ask for. What the scheduler predicts
  * must not know of it, but from observations.
  */
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "sim/sim.h"
-#include "tests/unit/suite.h"
+#include "tests/unit/sim_rig.h"
 #include "traces/noise.h"
 #include "traces/random.h"
 
-#define BLOCK 512
 enum { REQUESTS = 4000 };
 
 /* Requests of one length at one interval, and their records. */
-struct rig {
+struct stream {
     struct cluster cluster;
     struct sim_config config;
     uint32_t n_requests, n_given;
@@ -33,7 +27,7 @@ struct rig {
 
 static int next(void *arg, struct trace_request *t)
 {
-    struct rig *r = arg;
+    struct stream *r = arg;
     uint32_t input_tokens =
         r->mixes_lengths ? (r->input_tokens << random_mix(r->n_given) % 7) / 4
                          : r->input_tokens;
@@ -64,40 +58,17 @@ static int next(void *arg, struct trace_request *t)
 
 static void take(void *arg, const struct sim_record *record)
 {
-    struct rig *r = arg;
+    struct stream *r = arg;
 
     r->records[r->n_records++] = *record;
 }
 
-/* Costs of whole microseconds: 10 a token, 1000 + 100 n + 0.1 v a step; a token
- * of KV a microsecond. */
-static struct rig *rig_new(void)
+static struct stream *stream_new(void)
 {
-    struct rig *r = calloc(1, sizeof(*r));
+    struct stream *r = calloc(1, sizeof(*r));
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(r);
-    r->cluster = (struct cluster){.name = "test",
-                                  .layers = 4,
-                                  .block_tokens = BLOCK,
-                                  .kv_bytes_per_token = 1000,
-                                  .prefill_nodes = 1,
-                                  .decode_nodes = 1,
-                                  .order = "fifo",
-                                  .max_waiting = 100,
-                                  .pipeline_stages = 1,
-                                  .prefix_cache = true,
-                                  .decode_kv_tokens = 100000,
-                                  .decode_max_batch = 8,
-                                  .link_bytes_per_s = 1e9,
-                                  .links_shared = true,
-                                  .kvcache_balancing_threshold = 1.0};
-    r->cluster.tiers[TIER_DEVICE].capacity_tokens = 3000000;
-    r->cluster.cost.prefill[1] = 10;
-    r->cluster.cost.decode[0] = 1000;
-    r->cluster.cost.decode[1] = 100;
-    r->cluster.cost.decode[2] = 0.1;
-    r->cluster.cost.range =
-        (struct cost_model_range){0, 1 << 30, 1 << 30, 1 << 30, 1 << 30};
+    r->cluster = simple_cluster();
     r->config = (struct sim_config){.cluster = &r->cluster,
                                     .policy = "local_cache",
                                     .speed = 1.0,
@@ -109,7 +80,7 @@ static struct rig *rig_new(void)
     return r;
 }
 
-static void run(struct rig *r)
+static void play(struct stream *r)
 {
     struct sim_io io = {.next = next, .record = take, .arg = r};
     struct sim_summary summary;
@@ -165,18 +136,19 @@ static void test_noise(void)
                         noise_factor(7, 3, NOISE_DECODE, 0.3));
 }
 
-#define RIG_TEST(test) SUITE_TEST_OF(test, struct rig, r, rig_new(), free(r))
+#define STREAM_TEST(test) \
+    SUITE_TEST_OF(test, struct stream, r, stream_new(), free(r))
 
 /* The node takes the true time; predictions stay where they were, but for what
  * observations taught: the mean of FORECAST_LAST errors of 30 % is off by 4 %
  * as a rule. */
-RIG_TEST(test_prefill_error)
+STREAM_TEST(test_prefill_error)
 {
     static double x[REQUESTS];
     double mean, sigma;
 
     r->cluster.reality.prefill_error_sigma = 0.3;
-    run(r);
+    play(r);
     for (size_t i = 0; i < REQUESTS; i++)
         x[i] = (double)r->records[i].prefill_us / 10000;
     moments(x, REQUESTS, &mean, &sigma);
@@ -192,14 +164,14 @@ RIG_TEST(test_prefill_error)
     int64_t first_us = r->records[REQUESTS - 1].prefill_us;
     r->config.policy = "round_robin";
     r->cluster.prefill_nodes = 3;
-    run(r);
+    play(r);
     CU_ASSERT_EQUAL(r->records[REQUESTS - 1].prefill_us, first_us);
     r->config.seed = 2;
-    run(r);
+    play(r);
     CU_ASSERT_NOT_EQUAL(r->records[REQUESTS - 1].prefill_us, first_us);
 }
 
-RIG_TEST(test_decode_error)
+STREAM_TEST(test_decode_error)
 {
     static double x[REQUESTS];
     double mean, sigma;
@@ -207,7 +179,7 @@ RIG_TEST(test_decode_error)
     r->cluster.cost.decode[2] = 0;
     r->cluster.link_bytes_per_s = 1e15; /* nothing but steps between tokens */
     r->cluster.reality.decode_error_sigma = 0.2;
-    run(r);
+    play(r);
     for (size_t i = 0; i < REQUESTS; i++) {
         x[i] = (double)r->records[i].tbt_us / 1100;
         CU_ASSERT_EQUAL(r->records[i].predicted_tbt_us, 1100);
@@ -221,7 +193,7 @@ RIG_TEST(test_decode_error)
 /* Long prompts wait while shorter ones that come later pass them. No estimate
  * knows these. What is predicted is right in the mean all the same, and 9 of 10
  * first tokens come within the 90th percentile. */
-RIG_TEST(test_passed)
+STREAM_TEST(test_passed)
 {
     double predicted = 0, actual = 0;
     size_t told = 0, held = 0;
@@ -232,7 +204,7 @@ RIG_TEST(test_passed)
     r->cluster.reality.prefill_error_sigma = 0.3;
     r->interval_us = 55000;
     r->output_tokens = 1;
-    run(r);
+    play(r);
     for (size_t i = 0; i < REQUESTS; i++) {
         int64_t ttft_us =
             r->records[i].first_token_us - r->records[i].arrival_us;
@@ -248,7 +220,7 @@ RIG_TEST(test_passed)
 }
 
 /* A turn that follows the turn before it is expected behind that one. */
-RIG_TEST(test_follows)
+STREAM_TEST(test_follows)
 {
     r->has_turns = true;
     r->config.policy = "plan";
@@ -256,7 +228,7 @@ RIG_TEST(test_follows)
     r->interval_us = 1000;
     r->n_requests = 3;
     r->output_tokens = 1;
-    run(r);
+    play(r);
     CU_ASSERT_EQUAL(r->records[2].local_tokens, 20 * BLOCK);
     CU_ASSERT_EQUAL(r->records[2].first_token_us - r->records[2].arrival_us,
                     2 * 102400 - 2000 + 5120);
@@ -264,7 +236,7 @@ RIG_TEST(test_follows)
 }
 
 /* A slow node is found out: the cost model is right for no node here. */
-RIG_TEST(test_speed)
+STREAM_TEST(test_speed)
 {
     r->cluster.reality.n_speeds = 1;
     r->cluster.reality.speeds_unknown = true;
@@ -273,7 +245,7 @@ RIG_TEST(test_speed)
     r->interval_us = 10000000;
     r->n_requests = 300;
     r->output_tokens = 1;
-    run(r);
+    play(r);
     CU_ASSERT_EQUAL(r->records[0].predicted_ttft_us, 1000000);
     CU_ASSERT_EQUAL(r->records[0].prefill_us, 2000000);
     CU_ASSERT_DOUBLE_EQUAL((double)r->records[299].predicted_ttft_us, 2e6, 5e4);
@@ -282,7 +254,7 @@ RIG_TEST(test_speed)
     r->cluster.prefill_nodes = 2;
     r->config.policy = "least_loaded";
     r->interval_us = 900000;
-    run(r);
+    play(r);
     size_t slow = 0;
     for (size_t i = 0; i < r->n_records; i++)
         slow += r->records[i].prefill_node == 0;
@@ -291,7 +263,7 @@ RIG_TEST(test_speed)
 
 /* Known speeds are predicted from the first request on, prefills and decodes;
  * nodes of one kind share a cost model. */
-RIG_TEST(test_known_speeds)
+STREAM_TEST(test_known_speeds)
 {
     size_t n_fast = 0;
 
@@ -301,7 +273,7 @@ RIG_TEST(test_known_speeds)
     r->config.policy = "round_robin";
     r->interval_us = 1000000;
     r->n_requests = 30;
-    run(r);
+    play(r);
     for (size_t i = 0; i < r->n_records; i++) {
         bool slow = r->records[i].prefill_node < 2;
 
@@ -311,18 +283,18 @@ RIG_TEST(test_known_speeds)
     /* The fast one alone, while it is free; when all come at once, half of
      * them. */
     r->config.policy = "local_cache";
-    run(r);
+    play(r);
     for (size_t i = 0; i < r->n_records; i++)
         CU_ASSERT_EQUAL(r->records[i].prefill_node, 2);
     r->interval_us = 0;
-    run(r);
+    play(r);
     CU_ASSERT_EQUAL(r->records[0].prefill_node, 2);
     for (size_t i = 0; i < r->n_records; i++)
         n_fast += r->records[i].prefill_node == 2;
     CU_ASSERT(n_fast >= 14 && n_fast <= 16);
     /* Nobody told: all look alike. */
     r->cluster.reality.speeds_unknown = true;
-    run(r);
+    play(r);
     CU_ASSERT_EQUAL(r->records[0].prefill_node, 0);
     CU_ASSERT_EQUAL(r->records[0].predicted_ttft_us, 10000);
     CU_ASSERT_EQUAL(r->records[0].prefill_us, 20000);
@@ -330,7 +302,7 @@ RIG_TEST(test_known_speeds)
 
 /* Of two decode nodes the fast one gets no more than the other, although its
  * steps are the shorter ones with twice as many requests. */
-RIG_TEST(test_known_decode_speeds)
+STREAM_TEST(test_known_decode_speeds)
 {
     size_t n_fast = 0;
 
@@ -343,7 +315,7 @@ RIG_TEST(test_known_decode_speeds)
     r->output_tokens = 1000;
     r->interval_us = 0;
     r->n_requests = 30;
-    run(r);
+    play(r);
     for (size_t i = 0; i < r->n_records; i++)
         n_fast += r->records[i].decode_node == 1;
     CU_ASSERT_EQUAL(r->records[0].decode_node, 1);
@@ -352,7 +324,7 @@ RIG_TEST(test_known_decode_speeds)
 }
 
 /* The second node has costs and memory of its own. */
-RIG_TEST(test_groups)
+STREAM_TEST(test_groups)
 {
     struct cluster_group *g = &r->cluster.groups[0];
 
@@ -367,7 +339,7 @@ RIG_TEST(test_groups)
                                                   .decode_kv_tokens = 1100};
     r->config.policy = "round_robin";
     r->n_requests = 2;
-    run(r);
+    play(r);
     for (size_t i = 0; i < 2; i++) {
         bool own = r->records[i].prefill_node == 1;
 
@@ -390,23 +362,23 @@ RIG_TEST(test_groups)
 }
 
 /* Room is kept for what a client asks for, work is done for what it gets. */
-RIG_TEST(test_max_tokens)
+STREAM_TEST(test_max_tokens)
 {
     CU_ASSERT_EQUAL(cluster_max_tokens(&r->cluster, 11), 11);
     r->cluster.decode_kv_tokens = 2100;
     r->interval_us = 0;
     r->n_requests = 2;
-    run(r);
+    play(r);
     CU_ASSERT_EQUAL(r->records[1].first_token_us, 20000);
     r->cluster.reality.max_tokens_fixed = 900;
     CU_ASSERT_EQUAL(cluster_max_tokens(&r->cluster, 11), 900);
     CU_ASSERT_EQUAL(cluster_max_tokens(&r->cluster, 901), 901);
-    run(r);
+    play(r);
     CU_ASSERT_EQUAL(r->records[1].first_token_us, r->records[0].end_us + 10000);
     CU_ASSERT_EQUAL(r->records[1].outcome, SIM_COMPLETED);
     /* An answer of one token leaves its place with its KV's last layer. */
     r->output_tokens = 1;
-    run(r);
+    play(r);
     CU_ASSERT_EQUAL(r->records[0].first_token_us, 10000);
     CU_ASSERT_EQUAL(r->records[0].end_us, 11000);
     CU_ASSERT_EQUAL(r->records[0].decode_node, SIM_NO_NODE);
@@ -415,7 +387,7 @@ RIG_TEST(test_max_tokens)
     r->cluster.prefill_nodes = r->cluster.decode_nodes = 0;
     r->cluster.coupled_nodes = 1;
     r->cluster.step_tokens = 600;
-    run(r);
+    play(r);
     CU_ASSERT_EQUAL(r->records[0].end_us, 10000);
     CU_ASSERT_EQUAL(r->records[1].first_token_us, 20000);
     r->cluster.reality.max_tokens_fixed = 0;
@@ -426,7 +398,7 @@ RIG_TEST(test_max_tokens)
 
 /* Answers are learnt to be short, and then long ones come: the node is never
  * given more KV than it has, and a decode waits for its KV instead. */
-RIG_TEST(test_outgrown)
+STREAM_TEST(test_outgrown)
 {
     int64_t held;
 
@@ -437,7 +409,7 @@ RIG_TEST(test_outgrown)
     r->n_requests = 1000;
     r->turns_long_at = 200;
     r->long_tokens = 700;
-    run(r);
+    play(r);
     for (size_t i = 0; i < r->n_records; i++) {
         const struct sim_record *a = &r->records[i];
 
@@ -458,16 +430,16 @@ RIG_TEST(test_outgrown)
 }
 
 /* 1000 tokens of KV take a millisecond behind the prefill. */
-RIG_TEST(test_first_token)
+STREAM_TEST(test_first_token)
 {
     r->n_requests = 2;
     r->cluster.reality.first_token_at_decode = true;
-    run(r);
+    play(r);
     CU_ASSERT_EQUAL(r->records[0].first_token_us, 11000);
     CU_ASSERT_EQUAL(r->records[0].tbt_us, 1201);
     CU_ASSERT_EQUAL(r->records[0].predicted_ttft_us, 10000);
     r->output_tokens = 1;
-    run(r);
+    play(r);
     CU_ASSERT_EQUAL(r->records[0].first_token_us, 10000);
 }
 
@@ -475,7 +447,7 @@ RIG_TEST(test_first_token)
 static int64_t held_until_us(int64_t slo_ttft_us, int64_t slo_tbt_us,
                              double hold, uint32_t output_tokens)
 {
-    struct rig *r = rig_new();
+    struct stream *r = stream_new();
     const struct policy_setting setting = {"hold_first", hold};
     int64_t us;
 
@@ -487,7 +459,7 @@ static int64_t held_until_us(int64_t slo_ttft_us, int64_t slo_tbt_us,
     r->config.slo_tbt_us = slo_tbt_us;
     r->config.settings = &setting;
     r->config.n_settings = 1;
-    run(r);
+    play(r);
     us = r->records[0].first_token_us;
     CU_ASSERT_EQUAL(r->records[0].outcome, SIM_COMPLETED);
     if (output_tokens > 1)

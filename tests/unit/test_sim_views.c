@@ -4,126 +4,19 @@
  * or counted for ever whatever the delay; and the queue of news against a slow
  * one.
  */
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "sim/sim.h"
 #include "sim/views/news.h"
-#include "tests/unit/cases.h"
-#include "tests/unit/suite.h"
+#include "tests/unit/sim_rig.h"
 #include "traces/random.h"
 
-#define BLOCK 512
 enum { REQUESTS = 400, ITEMS = 1000 };
 
-struct rig {
-    struct cluster cluster;
-    struct sim_config config;
-    struct trace_request requests[REQUESTS];
-    size_t n_requests, n_given;
-    struct sim_record records[REQUESTS];
-    size_t n_records;
-    struct sim_summary summary;
-};
-
-static int next(void *arg, struct trace_request *request)
-{
-    struct rig *r = arg;
-
-    if (r->n_given == r->n_requests)
-        return 0;
-    return trace_request_copy(request, &r->requests[r->n_given++]) == 0
-               ? 1
-               : -ENOMEM;
-}
-
-static void take(void *arg, const struct sim_record *record)
-{
-    struct rig *r = arg;
-
-    CU_ASSERT_EQUAL_FATAL(record->index, r->n_records);
-    r->records[r->n_records++] = *record;
-}
-
-/* Costs of whole microseconds: 10 a token, 1000 + 100 n + 0.1 v a step; a token
- * of KV a microsecond. */
 static struct rig *rig_new(void)
 {
-    struct rig *r = calloc(1, sizeof(*r));
+    struct rig *r = rig_of(simple_cluster(), "plan");
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(r);
-    r->cluster = (struct cluster){.name = "test",
-                                  .layers = 4,
-                                  .block_tokens = BLOCK,
-                                  .kv_bytes_per_token = 1000,
-                                  .prefill_nodes = 2,
-                                  .decode_nodes = 1,
-                                  .order = "fifo",
-                                  .max_waiting = 100,
-                                  .pipeline_stages = 1,
-                                  .prefix_cache = true,
-                                  .decode_kv_tokens = 100000,
-                                  .decode_max_batch = 8,
-                                  .link_bytes_per_s = 1e9,
-                                  .links_shared = true,
-                                  .kvcache_balancing_threshold = 1.0};
+    r->cluster.prefill_nodes = 2;
     r->cluster.tiers[TIER_DEVICE].capacity_tokens = 30 * BLOCK;
-    r->cluster.cost.prefill[1] = 10;
-    r->cluster.cost.decode[0] = 1000;
-    r->cluster.cost.decode[1] = 100;
-    r->cluster.cost.decode[2] = 0.1;
-    r->cluster.cost.range =
-        (struct cost_model_range){0, 1 << 30, 1 << 30, 1 << 30, 1 << 30};
-    r->config = (struct sim_config){.cluster = &r->cluster,
-                                    .policy = "plan",
-                                    .speed = 1.0,
-                                    .seed = seed_or(1)};
     return r;
-}
-
-static void rig_free(struct rig *r)
-{
-    for (size_t i = 0; i < r->n_requests; i++)
-        trace_request_fini(&r->requests[i]);
-    free(r);
-}
-
-static void ask(struct rig *r, int64_t arrival_us, uint32_t input_tokens,
-                uint32_t output_tokens, uint64_t first_id)
-{
-    struct trace_request *t = &r->requests[r->n_requests++];
-    size_t n = (input_tokens + BLOCK - 1) / BLOCK;
-
-    CU_ASSERT_EQUAL_FATAL(trace_request_reserve(t, n), 0);
-    t->arrival_us = arrival_us;
-    t->input_tokens = input_tokens;
-    t->output_tokens = output_tokens;
-    t->block_count = n;
-    for (size_t i = 0; i < n; i++)
-        t->hash_ids[i] = first_id + i;
-}
-
-static int run_it(struct rig *r, char *err)
-{
-    const struct sim_io io = {.next = next, .record = take, .arg = r};
-
-    r->n_given = r->n_records = 0;
-    return sim_run(&r->config, &io, &r->summary, err);
-}
-
-/* Everybody is answered once, and sim_run() has looked that no view counts any
- * work or booking at the end. */
-static void run(struct rig *r)
-{
-    char err[SIM_ERROR_BYTES] = "";
-    int rc = run_it(r, err);
-
-    if (rc != 0)
-        printf("\n    %d %s", rc, err);
-    CU_ASSERT_EQUAL_FATAL(rc, 0);
-    CU_ASSERT_EQUAL(r->n_records, r->n_requests);
 }
 
 #define RIG_TEST(test) \
