@@ -253,10 +253,10 @@ class Api:
     def post(self, path, body=None, headers=None):
         return self.request('POST', path, body, headers)
 
-    def complete(self, prompt, max_tokens=4, **more):
-        return self.post('/v1/completions',
-                         {'model': 'tiny', 'prompt': prompt,
-                          'max_tokens': max_tokens, **more})
+    def complete(self, prompt, max_tokens=4, headers=None, **more):
+        return self.post('/v1/completions', {
+            'model': 'tiny', 'prompt': prompt, 'max_tokens': max_tokens,
+            **more}, headers)
 
     def stream(self, path, body, headers=None):
         """Generates the data of each server-sent event, decoded; the last one

@@ -257,9 +257,7 @@ class Slo(Case):
         # No instance is that fast, however idle.
         self.assertIn('an idle instance would miss', reply.body['error']['message'])
         self.assertIsNone(reply.headers['Retry-After'])
-        reply = api.post('/v1/completions',
-                         {'model': 'tiny', 'prompt': TEXT,
-                          'max_tokens': 1}, {'x-slo-ttft-ms': '60000'}).ok()
+        reply = api.complete(TEXT, 1, headers={'x-slo-ttft-ms': '60000'}).ok()
 
     @mostly_waits
     def test_a_miss_that_passes_says_when(self):
@@ -270,9 +268,7 @@ class Slo(Case):
         wait_until('six are accepted', lambda: sum(
             total(api.metrics(), f'conductor_instance_prefills_{state}')
             for state in ('waiting', 'running')) == 6)
-        reply = api.post('/v1/completions',
-                         {'model': 'tiny', 'prompt': TEXT,
-                          'max_tokens': 1}, {'x-slo-ttft-ms': '4000'})
+        reply = api.complete(TEXT, 1, headers={'x-slo-ttft-ms': '4000'})
         self.assertError(reply, 429, 'first token')
         self.assertIn(int(reply.headers['Retry-After']), range(1, 61))
         told_ms = self.assert_true_miss(reply, 4000)

@@ -202,8 +202,8 @@ class Batches(Case):
     of whatever state and list they are in."""
 
     def post(self, cluster, prompts, max_tokens, **headers):
-        return cluster.api.post('/v1/completions',
-            {'model': 'tiny', 'prompt': prompts, 'max_tokens': max_tokens},
+        return cluster.api.post('/v1/completions', {
+            'model': 'tiny', 'prompt': prompts, 'max_tokens': max_tokens},
             {'x-slo-' + k.replace('_', '-'): str(v)
              for k, v in headers.items()})
 

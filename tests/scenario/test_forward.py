@@ -590,8 +590,8 @@ class Bodies(EngineCase):
                          body.encode('utf-16'), body.encode('utf-8-sig'),
                          body.encode() + b'\r\n--B\r\n\r\n\r\n--B--'):
                 for path in ('/v1/embeddings', '/v1/completion%73'):
-                    self.assertError(cluster.api.post(path, data,
-                        {'Content-Type': kind, 'X-Tenant': 'a'}), 415,
+                    self.assertError(cluster.api.post(path, data, {
+                        'Content-Type': kind, 'X-Tenant': 'a'}), 415,
                         f'header content-type: "{kind}": must be '
                         'application/json, or left out')
         self.assertEqual(self.all[0].requests, [])

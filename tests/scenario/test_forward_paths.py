@@ -350,8 +350,8 @@ class Paths(EngineCase):
                 cluster.api.post(path, {'text': 'x', 'prompt': 'x'}),
                 400, 'model: missing: this server has "a", "b"; the header '
                 'x-conductor-model may name it, too')
-            got = cluster.api.post(path, {'text': 'x', 'prompt': 'x'},
-                {'x-conductor-model': 'b'})
+            got = cluster.api.post(
+                path, {'text': 'x', 'prompt': 'x'}, {'x-conductor-model': 'b'})
             self.assertEqual(got.headers['x-conductor-prefill'], 'eb')
 
     def test_a_browser_asks_any_model(self):

@@ -27,9 +27,8 @@ class KeyLimits(OverRedis):
         return clusters
 
     def ask(self, cluster, name, n=2, max_tokens=1):
-        return cluster.api.post('/v1/completions', {
-            'model': 'tiny', 'prompt': list(range(1, n + 1)),
-            'max_tokens': max_tokens}, bearer(f'key of {name}'))
+        return cluster.api.complete(list(range(1, n + 1)), max_tokens,
+                                    headers=bearer(f'key of {name}'))
 
     def wait_ms(self, reply, code):
         """A refusal by that limit says when to come again."""

@@ -21,8 +21,7 @@ class Lend(Case):
         return cluster
 
     def ask(self, cluster, prompt, max_tokens=4):
-        reply = cluster.api.post('/v1/completions', {
-            'model': 'tiny', 'prompt': prompt, 'max_tokens': max_tokens}).ok()
+        reply = cluster.api.complete(prompt, max_tokens).ok()
         explained = cluster.api.explain(reply)
         return reply.body['choices'][0]['text'], explained
 

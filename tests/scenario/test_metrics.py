@@ -81,8 +81,8 @@ class Metrics(Case):
         cluster = self.with_all()
         for key in 'one', 'two', 'three':
             for _ in range(2):
-                reply = cluster.api.post('/v1/completions',
-                    {'model': 'tiny', 'prompt': 'x' * 100, 'max_tokens': 3},
+                reply = cluster.api.post('/v1/completions', {
+                    'model': 'tiny', 'prompt': 'x' * 100, 'max_tokens': 3},
                     {'Authorization': f'Bearer {key}'}).ok()
         told, n = families(self.text(cluster))
         with open(PAGE, encoding='utf-8') as f:
@@ -121,8 +121,8 @@ class Metrics(Case):
                          'model': evil, 'aliases': [f'a {evil}']}]})
         cluster.start_worker(name, 'both', kv_mib=16)
         cluster.wait_ready(2, 2)
-        self.assertEqual(cluster.api.post('/v1/completions',
-            {'model': 'tiny', 'prompt': 'x' * 40, 'max_tokens': 1, 'user': evil},
+        self.assertEqual(cluster.api.post('/v1/completions', {
+            'model': 'tiny', 'prompt': 'x' * 40, 'max_tokens': 1, 'user': evil},
             {'x-request-id': f'{name}\t\xff', 'x-session-id': name}
         ).status, 200)
         views = {path: cluster.api.get(path).body for path in (
@@ -163,8 +163,8 @@ class Metrics(Case):
         for i in range(20):
             cluster.api.post(f'/v1/{i}', {'model': f'm{i}', 'prompt': 'x' * i},
                 {'Authorization': f'Bearer {i}', 'x-request-id': f'r"{i}'})
-            cluster.api.post('/v1/completions',
-                {'model': ('tiny', f'a{i}')[i % 2], 'prompt': 'x' * (i + 1),
+            cluster.api.post('/v1/completions', {
+                'model': ('tiny', f'a{i}')[i % 2], 'prompt': 'x' * (i + 1),
                  'user': f'u{i}', 'max_tokens': 1},
                 {'Authorization': f'Bearer {i}', 'x-session-id': f's{i}'})
         self.assertEqual(families(self.text(cluster))[1],

@@ -55,8 +55,8 @@ class Room(Case):
         next(first)
         self.wait_metric(cluster, 'conductor_instance_decodes{instance="d0"}',
                          1)
-        reply = cluster.api.post('/v1/completions',
-            {'prompt': 'second', 'max_tokens': 4}, {'x-slo-ttft-ms': '500'})
+        reply = cluster.api.post('/v1/completions', {
+            'prompt': 'second', 'max_tokens': 4}, {'x-slo-ttft-ms': '500'})
         self.assertError(reply, 429, 'room')
         self.assertIn('choices', next(first))
         first.close()

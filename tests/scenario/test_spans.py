@@ -45,8 +45,8 @@ class Spans(EngineCase):
         """It waits while its KV is on its way; that is no part of the
         prefill."""
         cluster = self.traced(policy='plan')
-        got = cluster.api.post('/v1/completions',
-            {'model': 'tiny', 'prompt': 'x' * 100, 'max_tokens': 3},
+        got = cluster.api.post('/v1/completions', {
+            'model': 'tiny', 'prompt': 'x' * 100, 'max_tokens': 3},
             {'x-slo-ttft-ms': '60000', 'x-slo-tpot-ms': '60000'}).ok()
         spans = self.spans(8)
         hold, prefill = spans['hold'], spans['prefill']
@@ -57,8 +57,8 @@ class Spans(EngineCase):
 
     def test_a_request_of_workers(self):
         cluster = self.traced()
-        got = cluster.api.post('/v1/completions',
-            {'model': 'tiny', 'prompt': 'x' * 100, 'max_tokens': 3},
+        got = cluster.api.post('/v1/completions', {
+            'model': 'tiny', 'prompt': 'x' * 100, 'max_tokens': 3},
             {**traceparent(), 'x-request-id': 'mine "1"'}).ok()
         self.assertEqual(got.headers['traceparent'],
                          traceparent()['traceparent'])

@@ -45,8 +45,8 @@ class Clients:
         return [n % 251, n // 251] + [1] * (self.n_tokens - 2)
 
     def ask(self, key, slo=None):
-        reply = self.api.post('/v1/completions',
-            {'model': 'tiny', 'prompt': self.prompt(), 'max_tokens': 1},
+        reply = self.api.post('/v1/completions', {
+            'model': 'tiny', 'prompt': self.prompt(), 'max_tokens': 1},
             {**bearer(key), **({'x-slo-ttft-ms': slo} if slo else {})})
         with self.lock:
             if reply.status == 200:
@@ -234,9 +234,7 @@ class Sizes(EngineCase):
 
 class Names(Case):
     def told(self, cluster, headers=None, **body):
-        reply = cluster.api.post(
-            '/v1/completions', {'model': 'tiny', 'prompt': [7] * 40,
-                                        'max_tokens': 1, **body}, headers).ok()
+        reply = cluster.api.complete([7] * 40, 1, headers=headers, **body).ok()
         told = cluster.api.explain(reply)
         return told['tenant'], told['priority']
 
@@ -309,9 +307,8 @@ class Keys(Case):
 
     @staticmethod
     def ask(cluster, name, prompt='p' * 70, **more):
-        return cluster.api.post('/v1/completions',
-            {'model': 'tiny', 'prompt': prompt, 'max_tokens': 1, **more},
-            bearer(f'key of {name}'))
+        return cluster.api.complete(
+            prompt, 1, headers=bearer(f'key of {name}'), **more)
 
     def test_strangers(self):
         cluster = self.keyed(('a', {}))
@@ -403,17 +400,16 @@ class Keys(Case):
         reply = self.ask(cluster, 'a')
         self.assertEqual((reply.status, reply.body['error']['code']),
                          (429, 'slo_ttft_exceeded'))
-        self.assertEqual(cluster.api.post('/v1/completions',
-            {'model': 'tiny', 'prompt': 'p', 'max_tokens': 1},
+        self.assertEqual(cluster.api.post('/v1/completions', {
+            'model': 'tiny', 'prompt': 'p', 'max_tokens': 1},
             {**bearer('key of a'), 'x-slo-ttft-ms': '60000'}).status, 200)
         self.write('tenants.json', json.dumps(
             {'tenants': [entry('b', 'another')]}))
         cluster.conductor.child.send_signal(signal.SIGHUP)
         wait_until('the key is gone',
                    lambda: self.ask(cluster, 'b').status == 401)
-        self.assertEqual(cluster.api.post('/v1/completions',
-            {'model': 'tiny', 'prompt': 'p', 'max_tokens': 1},
-            bearer('another')).status, 200)
+        self.assertEqual(cluster.api.complete(
+            'p', 1, headers=bearer('another')).status, 200)
 
 
 class KeysOfEngines(EngineCase):

@@ -13,8 +13,7 @@ BLOCKS = 2000  # 16 such prompts, and more
 
 def ask(cluster, prompt=PROMPT, slo_ms=500, max_tokens=1):
     headers = {'x-slo-ttft-ms': str(slo_ms)} if slo_ms else None
-    return cluster.api.post('/v1/completions',
-        {'model': 'tiny', 'prompt': prompt, 'max_tokens': max_tokens}, headers)
+    return cluster.api.complete(prompt, max_tokens, headers=headers)
 
 
 def jobs(cluster, result):

@@ -114,8 +114,8 @@ class Page(Watched):
         cluster.start_worker(evil, 'prefill', engine='timed', kv_blocks=200)
         cluster.wait_ready(3, 1)
         for i in range(8):
-            self.assertEqual(cluster.api.post('/v1/completions',
-                {'model': 'tiny', 'prompt': 'p' * (64 + 32 * i)},
+            self.assertEqual(cluster.api.post('/v1/completions', {
+                'model': 'tiny', 'prompt': 'p' * (64 + 32 * i)},
                 {'x-request-id': markup, 'x-session-id': markup}).status, 200)
         window = browser.Browser(self, width, height)
         window.open(f'http://127.0.0.1:{cluster.ports["admin"]}/')
