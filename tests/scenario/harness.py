@@ -4,6 +4,7 @@ Each case has its own folder and the ports that the system gives it. Time
 limits bound a hang; no case judges how long anything took.
 """
 import collections
+import csv
 import ctypes
 import functools
 import http.client
@@ -62,6 +63,17 @@ def reduced(n, sanitized_n):
     """How long or how many: less in sanitized builds, which take ten times as
     long, where it runs the same code."""
     return sanitized_n if sanitized() else n
+
+
+def replay(*args, status=0, says='', timeout=120, **how):
+    """Runs conductor-replay to its end. It ends with this status (None: any)
+    and says these words among its errors."""
+    done = subprocess.run([program(*REPLAY), *map(str, args)],
+                          capture_output=True, text=True,
+                          timeout=timeout * settings.scale, **how)
+    if status not in (None, done.returncode) or says not in done.stderr:
+        raise AssertionError(f'status {done.returncode}: {done.stderr}')
+    return done
 
 
 def free_ports(n=1):
@@ -510,6 +522,21 @@ class FolderCase(unittest.TestCase):
 
     def path(self, *names):
         return os.path.join(self.folder, *names)
+
+    def write(self, name, text):
+        with open(self.path(name), 'w', encoding='utf-8') as f:
+            f.write(text)
+        return self.path(name)
+
+    def read(self, *names):
+        with open(self.path(*names), encoding='utf-8') as f:
+            return f.read()
+
+    def read_json(self, *names):
+        return json.loads(self.read(*names))
+
+    def read_csv(self, *names):
+        return list(csv.DictReader(self.read(*names).splitlines()))
 
 
 class Case(unittest.TestCase):

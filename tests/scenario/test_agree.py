@@ -2,10 +2,9 @@
 import json
 import os
 import subprocess
-import unittest
 
-from harness import FolderCase, settings
-from test_replay import ROOT, SAMPLE, replay
+from harness import ROOT, FolderCase, replay, settings
+from test_replay import SAMPLE
 
 DECISIONS = os.path.join(ROOT, 'tools', 'lib', 'decisions.py')
 AGREE_3 = os.path.join(ROOT, 'traces', 'clusters', 'agree-3.json')
@@ -14,31 +13,26 @@ AGREE_3 = os.path.join(ROOT, 'traces', 'clusters', 'agree-3.json')
 class Agree(FolderCase):
     def live_report(self, **changes):
         """As `live` would have written it, with the simulator's numbers."""
-        done = replay('simulate', '--trace', SAMPLE, '--cluster', AGREE_3,
-                      '--policy', 'local_cache', '--length-scale', 16,
-                      '--from', 10, '--requests', 50, '--speed', 2,
-                      '--report', self.path('live.json'))
-        self.assertEqual(done.returncode, 0, done.stderr)
-        with open(self.path('live.json'), encoding='utf-8') as f:
-            report = json.load(f)
+        replay('simulate', '--trace', SAMPLE, '--cluster', AGREE_3,
+               '--policy', 'local_cache', '--length-scale', 16,
+               '--from', 10, '--requests', 50, '--speed', 2,
+               '--report', self.path('live.json'))
+        report = self.read_json('live.json')
         report['trace'] = {'file': SAMPLE, 'from': 10, 'requests': 50,
                            'length_scale': 16, 'block_tokens': 32, 'speed': 2}
         report['ttft_s'].update(changes.pop('ttft_s', {}))
         report.update(changes)
-        with open(self.path('live.json'), 'w', encoding='utf-8') as f:
-            json.dump(report, f)
+        self.write('live.json', json.dumps(report))
         return report
 
-    def agree(self, *args):
+    def agree(self, *args, **how):
         return replay('agree', '--live', self.path('live.json'), '--cluster',
-                      AGREE_3, '--json', self.path('a.json'), *args)
+                      AGREE_3, '--json', self.path('a.json'), *args, **how)
 
     def test_same(self):
         report = self.live_report()
-        done = self.agree()
-        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
-        with open(self.path('a.json'), encoding='utf-8') as f:
-            result = json.load(f)
+        self.agree()
+        result = self.read_json('a.json')
         for name in ('mean', 'p50', 'p90', 'p99'):
             pair = result[f'ttft_{name}_s']
             self.assertEqual(pair['live'], report['ttft_s'][name])
@@ -49,24 +43,19 @@ class Agree(FolderCase):
     def test_limits(self):
         p50 = self.live_report()['ttft_s']['p50']
         self.live_report(ttft_s={'p50': p50 * 1.1})
-        done = self.agree()
-        self.assertEqual(done.returncode, 1)
+        done = self.agree(status=1)
         self.assertRegex(done.stdout, r'p50 .* -9.09 % +DIFFERS')
-        self.assertEqual(self.agree('--max-ttft', 10).returncode, 0)
+        self.agree('--max-ttft', 10)
         hits = self.live_report()['prefix_hit_ratio']
         self.live_report(prefix_hit_ratio=hits + 0.006)
-        done = self.agree()
-        self.assertEqual(done.returncode, 1)
+        done = self.agree(status=1)
         self.assertRegex(done.stdout, r'hit ratio .* -0.60 points +DIFFERS')
 
     def test_bad_reports(self):
         report = self.live_report()
         report['requests'] = {'total': 50, 'completed': 48}
-        with open(self.path('live.json'), 'w', encoding='utf-8') as f:
-            json.dump(report, f)
-        done = self.agree()
-        self.assertEqual(done.returncode, 1)
-        self.assertIn('2 requests were not completed live', done.stderr)
+        self.write('live.json', json.dumps(report))
+        self.agree(status=1, says='2 requests were not completed live')
         for spoil, words in (
                 (lambda r: r.pop('trace'), 'live.json: trace: missing'),
                 (lambda r: r['trace'].update(speed=0), 'trace.speed'),
@@ -77,14 +66,10 @@ class Agree(FolderCase):
                 (lambda r: r.update(policy='best'), 'best')):
             report = self.live_report()
             spoil(report)
-            with open(self.path('live.json'), 'w', encoding='utf-8') as f:
-                json.dump(report, f)
-            done = self.agree()
-            self.assertEqual(done.returncode, 1)
-            self.assertIn(words, done.stderr)
-        with open(self.path('live.json'), 'w', encoding='utf-8') as f:
-            f.write('{')
-        self.assertIn('live.json: line 1', self.agree().stderr)
+            self.write('live.json', json.dumps(report))
+            self.agree(status=1, says=words)
+        self.write('live.json', '{')
+        self.agree(status=1, says='live.json: line 1')
 
     def test_decisions(self):
         columns = ('index', 'intended_s', 'prefill', 'reused_tokens',
@@ -112,11 +97,8 @@ class Agree(FolderCase):
     def test_bad_command_lines(self):
         for args, words in (([], '--live FILE is missing'),
                             (['--live', 'x'], '--cluster FILE is missing')):
-            done = replay('agree', *args)
-            self.assertEqual(done.returncode, 2)
-            self.assertIn(words, done.stderr)
+            replay('agree', *args, status=2, says=words)
         done = replay('agree', '--help')
-        self.assertEqual(done.returncode, 0)
         self.assertIn('examples:', done.stdout)
 
     def test_with_real_programs(self):
@@ -128,8 +110,7 @@ class Agree(FolderCase):
              self.path('a.json')], capture_output=True, text=True,
             timeout=120 * settings.scale)
         self.assertIn('completed live', done.stdout, done.stderr)
-        with open(self.path('a.json'), encoding='utf-8') as f:
-            result = json.load(f)
+        result = self.read_json('a.json')
         self.assertGreater(result['ttft_p50_s']['live'], 0)
         self.assertIsInstance(result['ttft_p50_s']['percent'], (int, float))
         self.assertLess(abs(result['prefix_hit_ratio']['points']), 2)

@@ -75,8 +75,9 @@ class Lend(Case):
         wait_until('a group', lambda: self.led(cluster))
         leader = next(n for n, w in cluster.workers.items()
                       if 'are computed by' in w.log())
-        member = next(n for n, w in cluster.workers.items()
-                      if 'are computed here' in w.log())
+        member = wait_until('a member computes', lambda: next(
+            (n for n, w in cluster.workers.items()
+             if 'are computed here' in w.log()), None))
         cluster.workers[member].kill()
         text, _ = wait()
         self.assertEqual(len(text), 4)

@@ -7,8 +7,7 @@ import sys
 import unittest
 import xml.etree.ElementTree
 
-from harness import FolderCase, settings
-from test_replay import replay
+from harness import FolderCase, replay, settings
 from test_replay_cake import OWN
 
 HOSTILE = ['a \'b\' <d> & {e}^2 f_1 %g @x $y$', '_hidden', '\\frac{$1}{2',
@@ -84,8 +83,7 @@ class Plot(FolderCase):
         done = subprocess.run([*fit, self.path('p.svg'), profile],
                               capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
-        with open(self.path('p.svg'), encoding='utf-8') as f:
-            picture = f.read()
+        picture = self.read('p.svg')
         self.assertIn('&lt;m&amp;m&gt; on cpu, here', picture)
         self.assertEqual(len(re.findall('<use [^>]*fill: #1f6fb4', picture)),
                          len(rows))
@@ -95,22 +93,19 @@ class Plot(FolderCase):
         self.assertIn('plot /nowhere/p.svg: No such file or directory',
                       done.stderr)
 
-    def cake(self, **environment):
-        return replay('cake', '--table', OWN, '--plot', self.path('o.svg'),
-                      '--csv', self.path('o.csv'),
-                      env={**os.environ, **environment})
+    def cake(self, status, says='', **environment):
+        replay('cake', '--table', OWN, '--plot', self.path('o.svg'), '--csv',
+               self.path('o.csv'), env={**os.environ, **environment},
+               status=status, says=says)
 
     def test_no_matplotlib(self):
         """The rest is written, and an older picture stays."""
         self.write('matplotlib.py', 'raise ImportError\n')
         self.write('o.svg', 'kept')
-        done = self.cake(PYTHONPATH=self.folder)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn(f"{self.path('o.svg')}: not drawn, Python's matplotlib "
-                      "is missing: install Debian's python3-matplotlib",
-                      done.stderr)
-        with open(self.path('o.svg'), encoding='utf-8') as f:
-            self.assertEqual(f.read(), 'kept')
+        self.cake(1, f"{self.path('o.svg')}: not drawn, Python's matplotlib "
+                  "is missing: install Debian's python3-matplotlib",
+                  PYTHONPATH=self.folder)
+        self.assertEqual(self.read('o.svg'), 'kept')
         self.assertTrue(os.path.exists(self.path('o.csv')))
 
     def test_interrupt(self):
@@ -121,11 +116,9 @@ class Plot(FolderCase):
         self.addCleanup(signal.signal, signal.SIGINT, before)
         path = f'{self.folder}:{os.environ["PATH"]}'
         self.write('python3', '#!/bin/sh\nkill -INT $$\n')
-        self.assertEqual(self.cake(PATH=path).returncode, -signal.SIGINT)
+        self.cake(-signal.SIGINT, PATH=path)
         self.write('python3', '#!/bin/sh\nexit 2\n')
-        done = self.cake(PATH=path)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn('not drawn, its script failed', done.stderr)
+        self.cake(1, 'not drawn, its script failed', PATH=path)
 
 
 if __name__ == '__main__':

@@ -1,5 +1,4 @@
 """conductor-replay against a fake server, and its words on bad input."""
-import csv
 import gzip
 import json
 import os
@@ -8,25 +7,13 @@ import socket
 import subprocess
 import threading
 import time
-import unittest
 import xml.etree.ElementTree
 
 from fake_server import FakeServer
-from harness import FolderCase, settings
+from harness import REPLAY, ROOT, FolderCase, program, replay, settings
 from reference import infinite_cache_ratio
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
-    os.path.abspath(__file__))))
 SAMPLE = os.path.join(ROOT, 'traces', 'sample.jsonl')
-
-
-def program():
-    return os.path.join(settings.build, 'tools', 'conductor-replay')
-
-
-def replay(*args, timeout=60, **how):
-    return subprocess.run([program(), *map(str, args)], capture_output=True,
-                          text=True, timeout=timeout * settings.scale, **how)
 
 
 class Replay(FolderCase):
@@ -35,19 +22,17 @@ class Replay(FolderCase):
         self.addCleanup(server.close)
         return server
 
-    def live(self, server, *args, trace=SAMPLE):
+    def live(self, server, *args, trace=SAMPLE, **how):
         done = replay('live', '--url', server.url, '--trace', trace,
                       '--length-scale', 16, '--report', self.path('r.json'),
-                      *args)
-        with open(self.path('r.json'), encoding='utf-8') as f:
-            return done, json.load(f)
+                      *args, **how)
+        return done, self.read_json('r.json')
 
     def test_numbers(self):
         server = self.serve()
         done, report = self.live(
             server, '--speed', 12, '--requests-csv', self.path('r.csv'),
             '--plot', self.path('r.svg'))
-        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(report['requests'], {
             'total': 80, 'completed': 80, 'rejected': 0, 'failed': 0})
         self.assertEqual(report['mode'], 'live')
@@ -69,8 +54,7 @@ class Replay(FolderCase):
         self.assertGreaterEqual(report['ttft_s']['p50'], 0.002)
         self.assertGreaterEqual(report['tbt_s']['p50'], 0.002)
         self.assertEqual(report['retries'], 80)
-        with open(self.path('r.csv'), encoding='utf-8') as f:
-            rows = list(csv.DictReader(f))
+        rows = self.read_csv('r.csv')
         self.assertEqual(len(rows), 80)
         self.assertEqual(rows[3]['outcome'], 'completed')
         self.assertEqual(rows[3]['prefill'], 'p0')
@@ -89,7 +73,6 @@ class Replay(FolderCase):
         with open(trace, 'w', encoding='utf-8') as f:
             f.writelines(json.dumps(line) + '\n' for line in lines)
         done, report = self.live(server, '--speed', 60, trace=trace)
-        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(
             {(key, body.get('priority'))
              for key, body in zip(server.keys, server.requests)},
@@ -123,7 +106,6 @@ class Replay(FolderCase):
             f.writelines(json.dumps(line) + '\n' for line in lines)
         server = self.serve(behave=lambda i: 'answer' if i else 'warm')
         done, report = self.live(server, trace=trace)
-        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(report['requests'], {
             'total': 4, 'completed': 3, 'rejected': 1, 'failed': 0})
         self.assertFalse(report['held_before'])
@@ -142,14 +124,12 @@ class Replay(FolderCase):
             return 'answer'
         server = self.serve(behave=behave)
         done, report = self.live(server, '--speed', 60, '--requests', 20)
-        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(report['requests']['completed'], 20)
 
     def test_no_answer(self):
         server = self.serve(behave=lambda index: 'hang')
         done, report = self.live(server, '--speed', 60, '--timeout', 2,
-                                 '--requests', 20)
-        self.assertEqual(done.returncode, 1)
+                                 '--requests', 20, status=1)
         self.assertEqual(report['requests']['failed'], 20)
         self.assertEqual(report['failures'][0]['reason'], 'timeout')
 
@@ -169,7 +149,6 @@ class Replay(FolderCase):
             server = self.serve(keeps=keeps)
             done, report = self.live(server, '--speed', 1000, '--requests', 10,
                                      '--max-in-flight', 1)
-            self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(report['requests']['completed'], 10)
             self.assertEqual(len(server.requests), 10)
             self.assertEqual(len(server.connections), connections)
@@ -177,8 +156,8 @@ class Replay(FolderCase):
     def test_failures(self):
         plan = {1: 429, 2: 500, 3: 'cut', 4: 'error', 5: 429, 6: 404}
         server = self.serve(behave=lambda i: plan.get(i, 'answer'))
-        done, report = self.live(server, '--speed', 30, '--requests', 12)
-        self.assertEqual(done.returncode, 1)
+        done, report = self.live(server, '--speed', 30, '--requests', 12,
+                                 status=1)
         self.assertEqual(report['requests'], {
             'total': 12, 'completed': 6, 'rejected': 2, 'failed': 4})
         reasons = {x['reason']: x['example'] for x in report['failures']}
@@ -193,7 +172,7 @@ class Replay(FolderCase):
         without Python says so and writes the rest."""
         server = self.serve(behave=lambda i: {1: 429, 2: 500}.get(i, 'answer'))
         self.live(server, '--speed', 60, '--requests', 12, '--plot',
-                  self.path('r.svg'))
+                  self.path('r.svg'), status=1)
         tree = xml.etree.ElementTree.parse(self.path('r.svg'))
         words = [text.text for text in tree.iter(
             '{http://www.w3.org/2000/svg}text')]
@@ -201,26 +180,21 @@ class Replay(FolderCase):
                      'TTFT predicted (s)', 'TTFT observed (s)', 'as observed'):
             self.assertIn(word, words)
         self.assertTrue(any(w.startswith('p99 ') for w in words))
-        done = subprocess.run(
-            [program(), 'live', '--url', self.serve().url, '--trace', SAMPLE,
-             '--requests', '2', '--length-scale', '16', '--plot',
-             self.path('new.svg'), '--report', self.path('new.json')],
-            check=False, capture_output=True, text=True,
-            env={**os.environ, 'PATH': self.folder})
-        self.assertEqual(done.returncode, 1)
-        self.assertIn(f"{self.path('new.svg')}: not drawn, Python's "
-                      "matplotlib is missing: install Debian's "
-                      'python3-matplotlib', done.stderr)
+        replay('live', '--url', self.serve().url, '--trace', SAMPLE,
+               '--requests', 2, '--length-scale', 16, '--plot',
+               self.path('new.svg'), '--report', self.path('new.json'),
+               env={**os.environ, 'PATH': self.folder}, status=1,
+               says=f"{self.path('new.svg')}: not drawn, Python's matplotlib "
+               "is missing: install Debian's python3-matplotlib")
         self.assertEqual(sorted(os.listdir(self.folder)),
                          ['new.json', 'r.json', 'r.svg'])
 
     def test_no_server(self):
-        done = replay('live', '--url', 'http://127.0.0.1:1', '--trace', SAMPLE)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn('no answer from http://127.0.0.1:1/v1/models: '
-                      'Connection refused', done.stderr)
+        replay('live', '--url', 'http://127.0.0.1:1', '--trace', SAMPLE,
+               status=1, says='no answer from '
+               'http://127.0.0.1:1/v1/models: Connection refused')
         done = replay('live', '--url', 'http://nohost.invalid', '--trace',
-                      SAMPLE)
+                      SAMPLE, status=1)
         self.assertRegex(done.stderr, 'http://nohost.invalid:80/v1/models: .')
         self.assertNotIn('Success', done.stderr)
         with socket.create_server(('127.0.0.1', 0)) as other:
@@ -231,15 +205,14 @@ class Replay(FolderCase):
                     except OSError:
                         return
             threading.Thread(target=hang_up, daemon=True).start()
-            done = replay('live', '--url', 'http://127.0.0.1:%d'
-                          % other.getsockname()[1], '--trace', SAMPLE)
-        self.assertIn('gives no HTTP answer', done.stderr)
+            replay('live', '--url', 'http://127.0.0.1:%d'
+                   % other.getsockname()[1], '--trace', SAMPLE,
+                   status=1, says='gives no HTTP answer')
 
     def test_url_as_openai_clients_have_it(self):
         server = self.serve()
         server.url += '/v1/'
         done, _ = self.live(server, '--requests', 2, '--speed', 100)
-        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(server.paths, {'/v1/models', '/v1/completions'})
 
     def test_block_size_warning(self):
@@ -260,7 +233,7 @@ class Replay(FolderCase):
     def test_interrupt(self):
         server = self.serve()
         process = subprocess.Popen(
-            [program(), 'live', '--url', server.url, '--trace', SAMPLE,
+            [program(*REPLAY), 'live', '--url', server.url, '--trace', SAMPLE,
              '--length-scale', '16', '--report', self.path('r.json'),
              '--plot', self.path('r.svg')],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -272,16 +245,14 @@ class Replay(FolderCase):
         out, _ = process.communicate(timeout=20 * settings.scale)
         self.assertEqual(process.returncode, 130)
         self.assertIn('prefix hit ratio', out)
-        with open(self.path('r.json'), encoding='utf-8') as f:
-            report = json.load(f)
+        report = self.read_json('r.json')
         self.assertGreater(report['requests']['completed'], 0)
         answered = report['requests']['total']
         self.assertLess(answered, 80)
         self.assertTrue(report['interrupted'])
         words = f'interrupted after {answered} of 80 requests'
         self.assertIn(words, out)
-        with open(self.path('r.svg'), encoding='utf-8') as f:
-            self.assertIn(words, f.read())
+        self.assertIn(words, self.read('r.svg'))
         self.assertEqual(report['requests']['failed'], 0)
 
     def test_bad_trace(self):
@@ -291,30 +262,23 @@ class Replay(FolderCase):
                               b'"output_length": 1, "hash_ids": [0]}\n')
         with open(self.path('t.gz'), 'wb') as f:
             f.write(lines)
-        done = replay('live', '--trace', self.path('t.gz'))
-        self.assertEqual(done.returncode, 1)
-        self.assertIn('t.gz:2: timestamp 4: goes backward, the line before '
-                      'has 5', done.stderr)
-        done = replay('live', '--trace', self.path('none'))
-        self.assertIn('none: No such file or directory', done.stderr)
+        replay('live', '--trace', self.path('t.gz'),
+               status=1, says='t.gz:2: timestamp 4: goes backward, '
+               'the line before has 5')
+        replay('live', '--trace', self.path('none'), status=1,
+               says='none: No such file or directory')
 
     def test_no_requests(self):
-        with open(self.path('empty.jsonl'), 'w', encoding='utf-8'):
-            pass
-        with open(self.path('bad.jsonl'), 'w', encoding='utf-8') as f:
-            f.write('hello\n')
+        self.write('empty.jsonl', '')
+        self.write('bad.jsonl', 'hello\n')
         for command in 'live', 'stats':
             with self.subTest(command):
-                done = replay(command, '--trace', self.path('empty.jsonl'))
-                self.assertEqual(done.returncode, 1)
-                self.assertIn('empty.jsonl: is empty', done.stderr)
-                done = replay(command, '--trace', SAMPLE, '--from', 90)
-                self.assertEqual(done.returncode, 1)
-                self.assertIn('holds 80 requests, and --from skips 90',
-                              done.stderr)
-        done = replay('stats', '--trace', self.path('bad.jsonl'), '--skip-bad')
-        self.assertEqual(done.returncode, 1)
-        self.assertIn('holds no good line', done.stderr)
+                replay(command, '--trace', self.path('empty.jsonl'),
+                       status=1, says='empty.jsonl: is empty')
+                replay(command, '--trace', SAMPLE, '--from', 90, status=1,
+                       says='holds 80 requests, and --from skips 90')
+        replay('stats', '--trace', self.path('bad.jsonl'), '--skip-bad',
+               status=1, says='holds no good line')
 
     def test_outputs_that_cannot_be_written(self):
         # Said before anything is sent or computed, and nothing is left behind.
@@ -330,18 +294,15 @@ class Replay(FolderCase):
             for path, why in (('/nonexistent/a', 'No such file'),
                               (self.folder, 'Is a directory')):
                 with self.subTest(command=command, path=path):
-                    done = replay(*command, path)
-                    self.assertEqual(done.returncode, 1)
-                    self.assertIn(f'{command[-1]} {path}: {why}', done.stderr)
+                    replay(*command, path, status=1,
+                           says=f'{command[-1]} {path}: {why}')
         self.assertEqual(server.paths, set())
         kept = self.path('kept')
-        with open(kept, 'w', encoding='utf-8') as f:
-            f.write('before')
+        self.write('kept', 'before')
         done = replay(*live, '--block-tokens', 7, '--report', kept, '--plot',
-                      self.path('new'))
+                      self.path('new'), status=None)
         self.assertNotEqual(done.returncode, 0)
-        with open(kept, encoding='utf-8') as f:
-            self.assertEqual(f.read(), 'before')
+        self.assertEqual(self.read('kept'), 'before')
         self.assertEqual(os.listdir(self.folder), ['kept'])
 
     def test_standard_output(self):
@@ -355,25 +316,21 @@ class Replay(FolderCase):
         for option, name in (('--report', 'r.json'),
                              ('--requests-csv', 'r.csv')):
             done = replay(*simulate, option, '-')
-            self.assertEqual(done.returncode, 0, done.stderr)
-            with open(self.path(name), encoding='utf-8') as f:
-                self.assertEqual(done.stdout, f.read())
+            self.assertEqual(done.stdout, self.read(name))
             self.assertIn(plain.stdout, done.stderr)
         done = replay('cake-adaptive', '--plot', '-', '--runs', 1)
         self.assertTrue(done.stdout.rstrip().endswith('</svg>'))
         # Behind what is there, as any text.
-        with open(self.path('all'), 'w', encoding='utf-8') as f:
-            f.write('first\n')
+        self.write('all', 'first\n')
         with open(self.path('all'), 'a', encoding='utf-8') as f:
-            subprocess.run([program(), 'generate', '--like', 'conversation',
-                            '--requests', '3', '--out', '-'], stdout=f,
+            subprocess.run([program(*REPLAY), 'generate', '--like',
+                            'conversation', '--requests', '3', '--out', '-'],
+                           stdout=f,
                            stderr=subprocess.DEVNULL, check=True)
-        with open(self.path('all'), encoding='utf-8') as f:
-            self.assertRegex(f.read(), '^first\n({.*}\n){3}$')
-        done = replay(*simulate, '--report', '-', '--requests-csv', '-')
-        self.assertEqual(done.returncode, 1)
-        self.assertIn('--requests-csv -: standard output is that of --report',
-                      done.stderr)
+        self.assertRegex(self.read('all'), '^first\n({.*}\n){3}$')
+        replay(*simulate, '--report', '-', '--requests-csv', '-',
+               status=1, says='--requests-csv -: standard output is '
+               'that of --report')
         self.assertEqual(sorted(os.listdir(self.folder)),
                          ['all', 'r.csv', 'r.json'])
 
@@ -381,11 +338,8 @@ class Replay(FolderCase):
         for args, words in ((['help'], 'usage: conductor-replay COMMAND'),
                             (['help', 'size'], 'usage: conductor-replay size')):
             done = replay(*args)
-            self.assertEqual(done.returncode, 0)
             self.assertIn(words, done.stdout)
-        done = replay('help', 'sing')
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("unknown command 'sing'", done.stderr)
+        replay('help', 'sing', status=2, says="unknown command 'sing'")
 
     def test_bad_command_lines(self):
         for args, words in [
@@ -403,9 +357,7 @@ class Replay(FolderCase):
                  '--requests 1.5: must be a whole number'),
                 (['generate', '--seed'], '--seed needs a value')]:
             with self.subTest(args=args):
-                done = replay(*args)
-                self.assertEqual(done.returncode, 2)
-                self.assertIn(words, done.stderr)
+                replay(*args, status=2, says=words)
 
     def test_sample_is_what_its_command_makes(self):
         done = replay('generate', '--like', 'conversation', '--requests', 80,
@@ -417,24 +369,20 @@ class Replay(FolderCase):
         options = 'generate', '--like', 'toolagent', '--requests', 300, '--out'
         plain = replay(*options[:-1]).stdout
         for name in 'a.jsonl', 'a.jsonl.gz', 'b.jsonl.gz':
-            self.assertEqual(replay(*options, self.path(name)).returncode, 0)
-        with open(self.path('a.jsonl'), encoding='utf-8') as f:
-            self.assertEqual(f.read(), plain)
+            replay(*options, self.path(name))
+        self.assertEqual(self.read('a.jsonl'), plain)
         with gzip.open(self.path('a.jsonl.gz'), 'rt') as f:
             self.assertEqual(f.read(), plain)
         with open(self.path('a.jsonl.gz'), 'rb') as a, \
                 open(self.path('b.jsonl.gz'), 'rb') as b:
             self.assertEqual(a.read(), b.read())
-        self.assertEqual(replay('stats', '--trace', self.path('a.jsonl.gz'))
-                         .returncode, 0)
+        replay('stats', '--trace', self.path('a.jsonl.gz'))
         os.symlink('/dev/full', self.path('full.gz'))
-        done = replay(*options, self.path('full.gz'))
-        self.assertEqual(done.returncode, 1)
+        done = replay(*options, self.path('full.gz'), status=1)
         self.assertRegex(done.stderr, 'full.gz: (No space|Input/output)')
 
     def test_help(self):
         for args in (['--help'], ['live', '--help'], ['generate', '--help'],
                      ['stats', '--help']):
             done = replay(*args)
-            self.assertEqual(done.returncode, 0)
             self.assertIn('examples:', done.stdout)

@@ -9,8 +9,7 @@ import unittest
 import xml.etree.ElementTree
 
 import reference_cake
-from harness import FolderCase
-from test_replay import ROOT, replay
+from harness import ROOT, FolderCase, replay
 
 OWN = os.path.join(ROOT, 'tests', 'scenario', 'data', 'cake.csv')
 FACTS = os.path.join(os.path.dirname(ROOT), 'shared', 'facts')
@@ -54,11 +53,6 @@ def some_row(dice):
 
 
 class Cake(FolderCase):
-    def write(self, name, text):
-        with open(self.path(name), 'w', encoding='utf-8') as f:
-            f.write(text)
-        return self.path(name)
-
     def table(self, rows):
         with open(self.path('t.csv'), 'w', encoding='utf-8', newline='') as f:
             out = csv.DictWriter(f, COLUMNS)
@@ -68,7 +62,6 @@ class Cake(FolderCase):
 
     def json(self, *args):
         done = replay('cake', *args, '--json')
-        self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)
 
     def test_equals_a_walk(self):
@@ -126,11 +119,9 @@ class Cake(FolderCase):
         got = self.json(*args)
         done = replay('cake', *args, '--csv', self.path('o.csv'), '--plot',
                       self.path('o.svg'))
-        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn('6 rows.', done.stdout)
         self.assertIn('Relative error over loading: median', done.stdout)
-        with open(self.path('o.csv'), encoding='utf-8') as f:
-            rows = list(csv.DictReader(f))
+        rows = self.read_csv('o.csv')
         self.assertEqual(len(rows), 6)
         for row, line in zip(rows, got['rows']):
             self.assertEqual(row['hardware'], line['hardware'])
@@ -141,7 +132,6 @@ class Cake(FolderCase):
     def test_takes_its_own_csv(self):
         done = replay('cake', '--table', OWN, '--csv', self.path('o.csv'))
         again = replay('cake', '--table', self.path('o.csv'))
-        self.assertEqual(again.returncode, 0, again.stderr)
         self.assertEqual(again.stdout, done.stdout)
 
     def test_one_row(self):
@@ -149,7 +139,6 @@ class Cake(FolderCase):
         costs = self.write('c.json', json.dumps(some_calibration(dice)))
         done = replay('cake', '--table', self.table([some_row(dice)]),
                       '--calibration', costs)
-        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn('\n1 row. Relative error', done.stdout)
 
     def test_unknown_rows(self):
@@ -158,9 +147,8 @@ class Cake(FolderCase):
                 dict(some_row(random.Random(1)), hardware='B200',
                      model='LongAlpaca-13B')]
         table = self.table(rows)
-        done = replay('cake', '--table', table)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn(f'{table}:3: hardware: ', done.stderr)
+        done = replay('cake', '--table', table,
+                      status=1, says=f'{table}:3: hardware: ')
         self.assertIn('"B200"', done.stderr)
         got = self.json('--table', table, '--skip-unknown')
         self.assertEqual((len(got['rows']), got['skipped_rows']), (1, 1))
@@ -182,9 +170,7 @@ class Cake(FolderCase):
                  'No such file'),
                 (('--table', OWN, '--plot', '/nowhere/o.svg'), 1, '/nowhere')):
             with self.subTest(args=args):
-                done = replay('cake', *args)
-                self.assertEqual(done.returncode, status, done.stderr)
-                self.assertIn(words, done.stderr)
+                done = replay('cake', *args, status=status, says=words)
                 self.assertEqual(done.stdout, '')
 
 
@@ -192,7 +178,6 @@ class Experiments(FolderCase):
     def rows(self, *args):
         done = replay(*args, '--csv', self.path('o.csv'), '--plot',
                       self.path('o.svg'))
-        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn('simulated: ', done.stdout)
         xml.etree.ElementTree.parse(self.path('o.svg'))
         with open(self.path('o.csv'), encoding='utf-8') as f:
@@ -216,8 +201,7 @@ class Experiments(FolderCase):
     def test_labels_are_clear_of_numbers(self):
         """The name of the y axis stands left of what its ticks say."""
         replay('cake-fluctuation', '--runs', 2, '--plot', self.path('o.svg'))
-        with open(self.path('o.svg'), encoding='utf-8') as f:
-            svg = f.read()
+        svg = self.read('o.svg')
         name, = re.findall(r'rotate\(-90 ([0-9.]+)[^>]*>token of the prompt',
                            svg)
         ticks = re.findall(r'end" x="([0-9.]+)"[^>]*>(1[0-9]000)<', svg)
@@ -249,7 +233,5 @@ class Experiments(FolderCase):
                 (('cake-adaptive', '--bandwidths', '7,-1'), 2, '--bandwidths'),
                 (('cake-adaptive', '--short-max', 5), 2, '--short-max 5')):
             with self.subTest(args=args):
-                done = replay(*args)
-                self.assertEqual(done.returncode, status, done.stderr)
-                self.assertIn(words, done.stderr)
+                done = replay(*args, status=status, says=words)
                 self.assertEqual(done.stdout, '')

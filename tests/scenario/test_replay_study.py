@@ -4,12 +4,12 @@ import json
 import os
 import re
 import subprocess
-import unittest
 from random import Random
 import xml.etree.ElementTree
 
-from harness import FolderCase, computes_long
-from test_replay import ROOT, SAMPLE, program, replay
+from harness import (REPLAY, ROOT, FolderCase, computes_long, program,
+                     replay)
+from test_replay import SAMPLE
 
 CLUSTERS = os.path.join(ROOT, 'traces', 'clusters')
 REFERENCE = os.path.join(CLUSTERS, 'reference-16.json')
@@ -18,22 +18,18 @@ PAPER = os.path.join(CLUSTERS, 'paper-16.json')
 
 class Study(FolderCase):
     def trace(self, requests, seed=1, like='conversation', rate=4):
-        done = replay('generate', '--like', like, '--requests', requests,
-                      '--rate', rate, '--seed', seed, '--out',
-                      self.path('t.jsonl'))
-        self.assertEqual(done.returncode, 0, done.stderr)
+        replay('generate', '--like', like, '--requests', requests,
+               '--rate', rate, '--seed', seed, '--out',
+               self.path('t.jsonl'))
         return self.path('t.jsonl')
 
     def simulate(self, trace, *args):
-        done = replay('simulate', '--trace', trace, '--report',
-                      self.path('r.json'), *args)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        with open(self.path('r.json'), encoding='utf-8') as f:
-            return json.load(f)
+        replay('simulate', '--trace', trace, '--report',
+               self.path('r.json'), *args)
+        return self.read_json('r.json')
 
     def rows(self):
-        with open(self.path('o.csv'), encoding='utf-8') as f:
-            return list(csv.DictReader(f))
+        return self.read_csv('o.csv')
 
     def test_compare_is_what_simulate_says(self):
         trace = self.trace(300)
@@ -42,7 +38,6 @@ class Study(FolderCase):
                 'random,global_cache', '--csv', self.path('o.csv'), '--plot',
                 self.path('o.svg'), '--slo-ttft', 20]
         done = replay(*args, '--jobs', 4)
-        self.assertEqual(done.returncode, 0, done.stderr)
         rows = self.rows()
         self.assertEqual(
             [(r['nodes'], r['speed'], r['policy']) for r in rows],
@@ -77,17 +72,14 @@ class Study(FolderCase):
         with open(PAPER, encoding='utf-8') as f:
             cluster = json.load(f)
         cluster['prefill_error_sigma'] = 0.3
-        with open(self.path('c.json'), 'w', encoding='utf-8') as f:
-            json.dump(cluster, f)
+        self.write('c.json', json.dumps(cluster))
         args = ['compare', '--trace', SAMPLE, '--cluster',
                 self.path('c.json'), '--policies', 'local_cache,plan',
                 '--prefill', 2, '--csv', self.path('o.csv')]
-        one = replay(*args)
-        self.assertEqual(one.returncode, 0, one.stderr)
+        replay(*args)
         alone = self.rows()
         self.assertNotIn('seed', alone[0])
         done = replay(*args, '--seeds', 4)
-        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn('means of 4 seeds', done.stdout)
         rows = self.rows()
         self.assertEqual([r['seed'] for r in rows], list('1234') * 2)
@@ -108,18 +100,16 @@ class Study(FolderCase):
 
     def test_compare_requests(self):
         """The requests of every run, as simulate has them."""
-        done = replay('compare', '--trace', SAMPLE, '--cluster', PAPER,
-                      '--policies', 'plan,random', '--speeds', '1,3',
-                      '--requests-csv', self.path('o.csv'))
-        self.assertEqual(done.returncode, 0, done.stderr)
+        replay('compare', '--trace', SAMPLE, '--cluster', PAPER,
+               '--policies', 'plan,random', '--speeds', '1,3',
+               '--requests-csv', self.path('o.csv'))
         rows = self.rows()
         for policy in ('plan', 'random'):
             for speed in '13':
                 self.simulate(SAMPLE, '--cluster', PAPER, '--policy', policy,
                               '--speed', speed, '--requests-csv',
                               self.path('s.csv'))
-                with open(self.path('s.csv'), encoding='utf-8') as f:
-                    want = list(csv.DictReader(f))
+                want = self.read_csv('s.csv')
                 told = {'nodes': '8', 'decode_nodes': '8', 'link_gbps': '800',
                         'speed': speed, 'policy': policy, 'seed': '1'}
                 self.assertEqual([r for r in rows if r['policy'] == policy and
@@ -166,9 +156,8 @@ class Study(FolderCase):
         """The default policy, and the same with an option of 0."""
         args = ['compare', '--trace', SAMPLE, '--cluster', PAPER, '--speeds',
                 '2', '--csv', self.path('o.csv')]
-        done = replay(*args, '--policy-option', 'wait_price=2', '--rules',
-                      'session_ms,wait_price')
-        self.assertEqual(done.returncode, 0, done.stderr)
+        replay(*args, '--policy-option', 'wait_price=2', '--rules',
+               'session_ms,wait_price')
         rows = self.rows()
         self.assertEqual([r['policy'] for r in rows],
                          ['plan', 'plan wait_price=0', 'plan session_ms=0'])
@@ -188,20 +177,17 @@ class Study(FolderCase):
                 ('price,price', '--rules price: comes twice'),
                 ('load_modes', '--rules load_modes: must be '), ('', '--rules'),
                 ('replicate', '--rules replicate: is 0 without that')):
-            done = replay(*args, '--rules', wrong)
-            self.assertEqual(done.returncode, 2, wrong)
-            self.assertIn(words, done.stderr)
-        done = replay(*args, '--policy-option', 'price=0', '--rules', 'price')
-        self.assertEqual(done.returncode, 2)
-        done = replay(*args, '--rules', 'switches', '--policies', 'plan,random')
-        self.assertEqual(done.returncode, 2)
+            replay(*args, '--rules', wrong, status=2, says=words)
+        replay(*args, '--policy-option', 'price=0', '--rules', 'price',
+               status=2)
+        replay(*args, '--rules', 'switches', '--policies', 'plan,random',
+               status=2)
 
     def test_compare_plots(self):
         for lists in (['--prefill', '2,4'], ['--speeds', '1'],
                       ['--speeds', '1,2', '--prefill', '2,3,4,5']):
-            done = replay('compare', '--trace', SAMPLE, '--cluster', REFERENCE,
-                          '--plot', self.path('o.svg'), *lists)
-            self.assertEqual(done.returncode, 0, done.stderr)
+            replay('compare', '--trace', SAMPLE, '--cluster', REFERENCE,
+                   '--plot', self.path('o.svg'), *lists)
             xml.etree.ElementTree.parse(self.path('o.svg'))
 
     def by_hand(self, trace, side, slo, target):
@@ -231,13 +217,11 @@ class Study(FolderCase):
                               PAPER, '--target', target, '--speed', 8,
                               '--max-prefill', 6, '--max-decode', 6, '--csv',
                               self.path('o.csv'), '--plot', self.path('o.svg'),
-                              *slo)
+                              *slo, status=0 if best else 1)
                 if best is None:
-                    self.assertEqual(done.returncode, 1)
                     self.assertIn('none of the 36 sizes up to 6 prefill nodes '
                                   'and 6 decode', done.stdout)
                     continue
-                self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertIn(f'{best[0]} prefill and {best[1]} decode',
                               done.stdout)
                 self.assertLessEqual(len(self.rows()), 36)
@@ -255,8 +239,7 @@ class Study(FolderCase):
             paper['decode'].update(kv_tokens=300000,
                                    max_batch=random.choice([2, 4, 8]))
             paper['links']['gbps'] = random.choice([25, 50, 100])
-            with open(self.path('c.json'), 'w', encoding='utf-8') as f:
-                json.dump(paper, f)
+            self.write('c.json', json.dumps(paper))
             slo = ['--slo-ttft', 30, '--slo-tbt',
                    random.choice([0.05, 0.1, 0.2])]
             ratios = {}
@@ -274,7 +257,6 @@ class Study(FolderCase):
             done = replay('size', '--trace', trace, '--cluster',
                           self.path('c.json'), '--target', target,
                           '--max-prefill', 5, '--max-decode', 5, *slo)
-            self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(f'{best[2]} prefill and {best[3]} decode',
                           done.stdout, (i, target, ratios))
             self.assertIn('input tokens served: ', done.stdout)
@@ -290,8 +272,7 @@ class Study(FolderCase):
         slo = [*asked, '--policy-option', 'lend=0',
                '--policy-option', 'warm_on_reject=0']
         done = replay('size', '--trace', SAMPLE, '--cluster-template', PAPER,
-                      '--max-prefill', 3, '--max-decode', 2, *slo)
-        self.assertEqual(done.returncode, 1)
+                      '--max-prefill', 3, '--max-decode', 2, *slo, status=1)
         hopeless = int(re.search(
             r'\n(\d+) of 80 requests miss an SLO on any number of nodes',
             done.stdout)[1])
@@ -299,10 +280,10 @@ class Study(FolderCase):
         self.assertEqual(done.stderr, '')  # nothing was simulated
         replay('size', '--trace', SAMPLE, '--cluster-template', PAPER,
                '--max-prefill', 3, '--max-decode', 2, *slo,
-               '--csv', self.path('none.csv'))
-        with open(self.path('none.csv'), encoding='utf-8') as f:
-            rows = [tuple(map(int, (r['requests_judged'], r['nodes'],
-                                    r['prefill']))) for r in csv.DictReader(f)]
+               '--csv', self.path('none.csv'), status=1)
+        rows = [tuple(map(int, (r['requests_judged'], r['nodes'],
+                                r['prefill'])))
+                for r in self.read_csv('none.csv')]
         # Those that got furthest first; of equals the one of fewest nodes.
         self.assertEqual(len(rows), 6)
         self.assertEqual(rows, sorted(rows, key=lambda r: (-r[0], *r[1:])))
@@ -313,7 +294,7 @@ class Study(FolderCase):
         self.assertEqual(slow['requests']['rejected'], hopeless)
         # Nor those that are lent others, or were warmed.
         done = replay('size', '--trace', SAMPLE, '--cluster-template', PAPER,
-                      '--max-prefill', 3, '--max-decode', 2, *asked)
+                      '--max-prefill', 3, '--max-decode', 2, *asked, status=1)
         fewer = int(re.search(r'\n(\d+) of 80 requests miss', done.stdout)[1])
         slow = self.simulate(SAMPLE, '--cluster', PAPER, '--prefill', 32,
                              '--decode', 8, '--policy', 'plan', '--speed',
@@ -322,21 +303,18 @@ class Study(FolderCase):
         self.assertLess(slow['requests']['rejected'], hopeless)
         done = replay('size', '--trace', SAMPLE, '--cluster-template', PAPER,
                       '--slo-ttft', 60, '--slo-tbt', 0.2, '--speed', 50,
-                      '--max-prefill', 1, '--max-decode', 1)
-        self.assertEqual(done.returncode, 1)
+                      '--max-prefill', 1, '--max-decode', 1, status=1)
         self.assertNotIn('any number of nodes', done.stdout)
 
     def test_size_of_one_kind(self):
         trace = self.trace(200)
         done = replay('size', '--trace', trace, '--cluster-template',
                       REFERENCE, '--slo-ttft', 10, '--speed', 8)
-        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(' prefill nodes, ', done.stdout)
         done = replay('size', '--trace', trace, '--cluster-template',
                       os.path.join(CLUSTERS, 'paper-16-coupled.json'),
                       '--slo-ttft', 10, '--slo-tbt', 0.5, '--speed', 4,
                       '--policy', 'local_cache')
-        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(' coupled nodes, ', done.stdout)
 
     @computes_long
@@ -351,11 +329,9 @@ class Study(FolderCase):
         for like in ('toolagent', 'synthetic'):
             os.rename(self.trace(100, like=like, rate=6),
                       self.path(f'in/{like}.jsonl'))
-        done = replay('figures', '--traces', self.path('in'), '--out',
-                      self.path('out'), '--clusters', CLUSTERS, timeout=240)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        with open(self.path('out/RESULTS.md'), encoding='utf-8') as f:
-            results = f.read()
+        replay('figures', '--traces', self.path('in'), '--out',
+               self.path('out'), '--clusters', CLUSTERS, timeout=240)
+        results = self.read('out/RESULTS.md')
         for figure in ('01', '05', '08', '09', '10', '11', '13', '15',
                        'goodput'):
             for name in ('conversation', 'toolagent', 'synthetic'):
@@ -401,12 +377,10 @@ class Study(FolderCase):
         # However many run at once: the same bytes.
         texts = []
         for jobs in (1, 3):
-            done = replay('figures', '--traces', self.path('in'), '--out',
-                          self.path('out'), '--clusters', CLUSTERS, '--jobs',
-                          jobs, '--only', '08,10,11')
-            self.assertEqual(done.returncode, 0, done.stderr)
-            with open(self.path('out/RESULTS.md'), encoding='utf-8') as f:
-                texts.append(f.read())
+            replay('figures', '--traces', self.path('in'), '--out',
+                   self.path('out'), '--clusters', CLUSTERS, '--jobs',
+                   jobs, '--only', '08,10,11')
+            texts.append(self.read('out/RESULTS.md'))
         self.assertEqual(*texts)
 
     def check_capacity(self, path, trace):
@@ -447,9 +421,7 @@ class Study(FolderCase):
                  '--traces /nowhere: No such file', 1),
                 (['--traces', self.path('in'), '--out', self.path('o')],
                  'holds no *.jsonl', 1)]:
-            done = replay('figures', *args)
-            self.assertEqual(done.returncode, status)
-            self.assertIn(words, done.stderr)
+            replay('figures', *args, status=status, says=words)
 
     def test_compare_links(self):
         trace = self.trace(100)
@@ -458,7 +430,6 @@ class Study(FolderCase):
                       2, '--policies', 'global_cache', '--cache-tokens',
                       '1000000', '--admission', 'none', '--csv',
                       self.path('o.csv'), '--plot', self.path('o.svg'))
-        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn('4+2     400', done.stdout)
         self.assertIn('TBT (s)', done.stdout)
         self.assertIn('asked for: no SLO', done.stdout)
@@ -493,9 +464,7 @@ class Study(FolderCase):
             for command in (['simulate', '--policy', 'random'], ['compare'],
                             ['size', '--max-prefill', 2, *slo]):
                 with self.subTest(args=args, command=command):
-                    done = replay(*command, *args)
-                    self.assertEqual(done.returncode, 1)
-                    self.assertIn(words, done.stderr)
+                    done = replay(*command, *args, status=1, says=words)
                     self.assertEqual(done.stdout, '')
         with open(trace, 'rb') as f:
             before = f.read()
@@ -507,9 +476,7 @@ class Study(FolderCase):
                   '--report', os.path.join(self.folder, '.', 'x')],
                  'is the file of --requests-csv'),
                 (['--trace', empty, '--requests-csv', short], 'holds no')]:
-            done = replay(*simulate, *args)
-            self.assertEqual(done.returncode, 1)
-            self.assertIn(words, done.stderr)
+            replay(*simulate, *args, status=1, says=words)
         with open(trace, 'rb') as f:
             self.assertEqual(f.read(), before)
         with open(short, encoding='utf-8') as f:
@@ -517,7 +484,7 @@ class Study(FolderCase):
         self.assertEqual(sorted(os.listdir(self.folder)),
                          ['empty.jsonl', 'short.json', 't.jsonl'])
         with open('/dev/full', 'w', encoding='utf-8') as full:
-            done = subprocess.run([program(), 'compare', '--help'],
+            done = subprocess.run([program(*REPLAY), 'compare', '--help'],
                                   stdout=full, check=False)
         self.assertEqual(done.returncode, 1)
 
@@ -556,14 +523,11 @@ class Study(FolderCase):
                 (['size', *size, '--slo-ttft', '3', '--target', '1.5'],
                  '--target 1.5', 2)]:
             with self.subTest(args=args):
-                done = replay(*args)
-                self.assertEqual(done.returncode, status)
-                self.assertIn(words, done.stderr)
+                replay(*args, status=status, says=words)
 
     def test_help(self):
         for name in ('compare', 'figures', 'size', 'sweep', 'simulate'):
             done = replay(name, '--help')
-            self.assertEqual(done.returncode, 0)
             usage, examples = done.stdout.split('examples:')
             for option in re.findall(r'--policy-option\s+(\w+)=', examples):
                 self.assertIn(f' {option} (', usage)

@@ -5,8 +5,8 @@ import json
 import os
 import unittest
 
-from harness import FolderCase
-from test_replay import SAMPLE, replay
+from harness import FolderCase, replay
+from test_replay import SAMPLE
 
 HARDWARE = {
     'name': 'small', 'layers': 32, 'kv_bytes_per_token': 131072,
@@ -36,13 +36,12 @@ class Sweep(FolderCase):
             json.dump(value, f)
         return self.path(name)
 
-    def sweep(self, *args):
+    def sweep(self, *args, **how):
         return replay('sweep', '--description',
-                      self.write('d.json', self.description), *args)
+                      self.write('d.json', self.description), *args, **how)
 
     def rows(self, *args):
         done = self.sweep('--csv', '-', *args)
-        self.assertEqual(done.returncode, 0, done.stderr)
         return list(csv.DictReader(io.StringIO(done.stdout)))
 
     def cluster(self, row):
@@ -83,21 +82,18 @@ class Sweep(FolderCase):
         self.assertEqual({r['trace'] for r in rows}, {'c', 't', 'd'})
         for row in rows:
             trace = self.path('t.jsonl')
-            done = replay('generate', '--like', {
+            replay('generate', '--like', {
                 'c': 'conversation', 't': 'toolagent', 'd': 'day'}[
-                    row['trace']],
+             row['trace']],
                 *(['--rate', row['rate']] if row['trace'] == 'd' else []),
                 '--requests', row['requests'], '--seed', row['seed'],
                 '--out', trace)
-            self.assertEqual(done.returncode, 0, done.stderr)
             for slo in ([], ['--slo-ttft', 3, '--slo-tbt', 0.25]):
-                done = replay('simulate', '--trace', trace, '--cluster',
-                              self.cluster(row), '--policy', row['policy'],
-                              '--seed', row['seed'], '--speed', row['speed'],
-                              '--report', self.path('r.json'), *slo)
-                self.assertEqual(done.returncode, 0, done.stderr)
-                with open(self.path('r.json'), encoding='utf-8') as f:
-                    report = json.load(f)
+                replay('simulate', '--trace', trace, '--cluster',
+                       self.cluster(row), '--policy', row['policy'],
+                       '--seed', row['seed'], '--speed', row['speed'],
+                       '--report', self.path('r.json'), *slo)
+                report = self.read_json('r.json')
                 if slo:
                     for name in ('effective_ratio', 'effective_token_ratio',
                                  'promised', 'late'):
@@ -118,7 +114,6 @@ class Sweep(FolderCase):
                 '--seed', 5]
         one = self.sweep(*args, '--jobs', 1, '--json', self.path('1.json'),
                          '--csv', self.path('1.csv'))
-        self.assertEqual(one.returncode, 0, one.stderr)
         many = self.sweep(*args, '--jobs', 4, '--json', self.path('2.json'),
                           '--csv', self.path('2.csv'))
         self.assertEqual(many.stdout, one.stdout)
@@ -127,8 +122,7 @@ class Sweep(FolderCase):
                 first = f.read()
             with open(self.path(f'2.{name}'), 'rb') as f:
                 self.assertEqual(f.read(), first)
-        with open(self.path('1.csv'), encoding='utf-8') as f:
-            rows = list(csv.DictReader(f))
+        rows = self.read_csv('1.csv')
         self.assertEqual(
             self.rows('--case', 6, '--seed', 5, '--threshold', 0),
             [r for r in rows if r['case'] == '6'])
@@ -139,9 +133,7 @@ class Sweep(FolderCase):
         """A policy that knows nothing loses, the worst first, on all seeds."""
         done = self.sweep('--cases', 8, '--policies', 'random,local_cache',
                           '--json', self.path('r.json'))
-        self.assertEqual(done.returncode, 0, done.stderr)
-        with open(self.path('r.json'), encoding='utf-8') as f:
-            cases = json.load(f)['cases']
+        cases = self.read_json('r.json')['cases']
         metrics = 'ttft', 'p99', 'effective', 'tokens'
         losses = sorted((c[m]['loss'] for c in cases for m in metrics
                          if c[m]['loses']), reverse=True)
@@ -159,7 +151,6 @@ class Sweep(FolderCase):
                  if line.startswith('  conductor-replay sweep ')]
         self.assertEqual(len(alone), len(set(alone)))
         done = replay(*alone[0].split()[1:])
-        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(f'\ncase {alone[0].split()[-1]}: ', done.stdout)
         self.assertRegex(done.stdout, r'\nrandom +[0-9.]+s +[0-9.]+s ')
         ttft = cases[0]['ttft']
@@ -181,20 +172,14 @@ class Sweep(FolderCase):
                 (['--policies', 'plan,best'], '--policies best: is not one of'),
                 (['--seeds', 0], '--seeds 0: must be'),
                 (['--threshold', 'x'], '--threshold x: must be')):
-            done = self.sweep(*args)
-            self.assertEqual(done.returncode, 2, done.stdout)
-            self.assertIn(message, done.stderr)
-        done = self.sweep('--trace', self.path('none.jsonl'), '--cases', 20)
-        self.assertEqual(done.returncode, 1)
+            self.sweep(*args, status=2, says=message)
+        done = self.sweep('--trace', self.path('none.jsonl'), '--cases', 20,
+                          status=1)
         self.assertRegex(done.stderr,
                          r'case \d+: .*none.jsonl: No such file')
         self.description['load'] = [1.5, 0.5]
-        done = self.sweep()
-        self.assertEqual(done.returncode, 1)
-        self.assertIn('load: [1.5,0.5]: must be [least, most]', done.stderr)
-        done = replay('sweep')
-        self.assertEqual(done.returncode, 2)
-        self.assertIn('--description', done.stderr)
+        self.sweep(status=1, says='load: [1.5,0.5]: must be [least, most]')
+        replay('sweep', status=2, says='--description')
 
 
 if __name__ == '__main__':

@@ -5,9 +5,8 @@ import random
 import resource
 import unittest
 
-from harness import FolderCase
+from harness import FolderCase, replay
 from fake_server import FakeServer
-from test_replay import replay
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
     os.path.abspath(__file__))))
@@ -47,9 +46,7 @@ class Sessions(FolderCase):
     def run_it(self, *args, report='r.json'):
         done = replay('sessions', '--trace', self.path('s.jsonl'), '--cluster',
                       PAPER, '--report', self.path(report), *args)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        with open(self.path(report), encoding='utf-8') as file:
-            return done.stdout, json.load(file)
+        return done.stdout, self.read_json(report)
 
     def test_report(self):
         """Each session is answered whole, up to its first long prompt; the
@@ -83,13 +80,11 @@ class Sessions(FolderCase):
     def test_search(self):
         """The number at which the mean TTFT is as asked for, half, twice."""
         self.write(self.sessions)
-        done = replay('sessions', '--trace', self.path('s.jsonl'), '--cluster',
-                      PAPER, '--ttft', 4, '--hours', 0.05, '--think-max', 0,
-                      '--policies', 'local_cache', '--report',
-                      self.path('r.json'))
-        self.assertEqual(done.returncode, 0, done.stderr)
-        with open(self.path('r.json'), encoding='utf-8') as file:
-            half, found, twice = json.load(file)['runs']
+        replay('sessions', '--trace', self.path('s.jsonl'), '--cluster',
+               PAPER, '--ttft', 4, '--hours', 0.05, '--think-max', 0,
+               '--policies', 'local_cache', '--report',
+               self.path('r.json'))
+        half, found, twice = self.read_json('r.json')['runs']
         self.assertEqual(half['in_flight'], found['in_flight'] // 2)
         self.assertEqual(twice['in_flight'], found['in_flight'] * 2)
         self.assertLess(half['ttft_s']['mean'], 4)
@@ -98,26 +93,22 @@ class Sessions(FolderCase):
     def test_refused(self):
         self.sessions[1]['requests'][2]['keep'] = -3
         trace = self.write(self.sessions)
-        done = replay('sessions', '--trace', trace, '--cluster', PAPER)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn(f'{trace}:2: requests[2].keep: -3: must be', done.stderr)
+        replay('sessions', '--trace', trace, '--cluster', PAPER, status=1,
+               says=f'{trace}:2: requests[2].keep: -3: must be')
         for words, why in (
                 (('--in-flight', '3', '--ttft', '2'),
                  '--in-flight: does not go with --ttft'),
                 (('--in-flight', '1.5'), '--in-flight 1.5'),
                 (('--policies', 'none'), 'none')):
-            done = replay('sessions', '--trace', trace, '--cluster', PAPER,
-                          *words)
-            self.assertEqual(done.returncode, 2)
-            self.assertIn(why, done.stderr)
+            replay('sessions', '--trace', trace, '--cluster', PAPER,
+                   *words, status=2, says=why)
 
     def live(self, server, *args, **how):
         done = replay('live-sessions', '--url', server.url, '--trace',
                       self.path('s.jsonl'), '--length-scale', 16,
                       '--think-max', 0, '--report', self.path('r.json'), *args,
                       **how)
-        with open(self.path('r.json'), encoding='utf-8') as file:
-            return done, json.load(file)
+        return done, self.read_json('r.json')
 
     def test_live(self):
         """Each turn comes when the answers before it have ended, with the
@@ -126,7 +117,6 @@ class Sessions(FolderCase):
         self.addCleanup(server.close)
         self.write(self.sessions[:3])
         done, report = self.live(server, '--in-flight', 1, '--sessions', 4)
-        self.assertEqual(done.returncode, 0, done.stderr)
         loop = report['closed_loop']
         self.assertEqual(loop['sessions'],
                          {'started': 4, 'finished': 4, 'lost': 0})
@@ -157,7 +147,6 @@ class Sessions(FolderCase):
         done, report = self.live(
             server, '--in-flight', 60, '--sessions', 60, preexec_fn=lambda:
             resource.setrlimit(resource.RLIMIT_NOFILE, (min(few, 30), most)))
-        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(report['closed_loop']['sessions']['finished'], 60)
 
     def test_live_lost(self):
@@ -166,14 +155,12 @@ class Sessions(FolderCase):
         self.addCleanup(server.close)
         self.write(self.sessions[:2])
         done, report = self.live(server, '--in-flight', 1, '--sessions', 2)
-        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(report['closed_loop']['sessions'],
                          {'started': 2, 'finished': 1, 'lost': 1})
         self.assertEqual(len(server.requests),
                          2 + len(self.sessions[1]['requests']))
-        done = replay('live-sessions', '--trace', self.path('s.jsonl'))
-        self.assertEqual(done.returncode, 2)
-        self.assertIn('needs --hours or --sessions', done.stderr)
+        replay('live-sessions', '--trace', self.path('s.jsonl'),
+               status=2, says='needs --hours or --sessions')
 
 
 if __name__ == '__main__':

@@ -6,14 +6,11 @@ import csv
 import gzip
 import json
 import os
-import subprocess
 import unittest
 
 import reference_sim
-from harness import FolderCase, settings
+from harness import ROOT, FolderCase, replay
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
-    os.path.abspath(__file__))))
 SAMPLE = os.path.join(ROOT, 'traces', 'sample.jsonl')
 CLUSTERS = os.path.join(ROOT, 'traces', 'clusters')
 REFERENCE = os.path.join(CLUSTERS, 'reference-16.json')
@@ -42,31 +39,16 @@ RULES = ('order', 'lengths', 'bypass', 'links', 'shares',
          'beside_tbt', 'price')
 
 
-def replay(*args):
-    return subprocess.run(
-        [os.path.join(settings.build, 'tools', 'conductor-replay'),
-         *map(str, args)],
-        capture_output=True, text=True, timeout=120 * settings.scale)
-
-
 class Simulate(FolderCase):
-    def write(self, name, text):
-        with open(self.path(name), 'w', encoding='utf-8') as file:
-            file.write(text)
-        return self.path(name)
-
     def simulate(self, trace, cluster, policy, *args):
-        done = replay('simulate', '--trace', trace, '--cluster', cluster,
-                      '--policy', policy, '--report', self.path('r.json'),
-                      *args)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        with open(self.path('r.json'), encoding='utf-8') as file:
-            return json.load(file)
+        replay('simulate', '--trace', trace, '--cluster', cluster,
+               '--policy', policy, '--report', self.path('r.json'),
+               *args)
+        return self.read_json('r.json')
 
     def test_without_a_policy(self):
         """It is the daemon's."""
         done = replay('simulate', '--trace', SAMPLE, '--cluster', REFERENCE)
-        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn('policy plan, ', done.stdout)
 
     def compare(self, trace, cluster, nodes, speed, tolerance,
@@ -89,9 +71,8 @@ class Simulate(FolderCase):
 
     def generated(self, like, requests, rate, seed):
         trace = self.path('t.jsonl')
-        done = replay('generate', '--like', like, '--requests', requests,
-                      '--rate', rate, '--seed', seed, '--out', trace)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        replay('generate', '--like', like, '--requests', requests,
+               '--rate', rate, '--seed', seed, '--out', trace)
         return trace
 
     def small_caches(self, tokens):
@@ -157,8 +138,7 @@ class Simulate(FolderCase):
         self.assertEqual(len(first['copies']),
                          len(report['replicas']['times_s']))
         self.assertEqual(report['replicas']['times_s'][:2], [0, 30])
-        with open(self.path('r.csv'), encoding='utf-8') as file:
-            rows = list(csv.DictReader(file))
+        rows = self.read_csv('r.csv')
         self.assertEqual([int(r['index']) for r in rows], list(range(50)))
         ttft = sum(float(r['ttft_s']) for r in rows) / 50
         self.assertAlmostEqual(ttft, report['ttft_s']['mean'], delta=1e-6)
@@ -214,18 +194,14 @@ class Simulate(FolderCase):
         lines[3] = '{"timestamp": "now"}'
         lines[5] = 'what'
         trace = self.write('bad.jsonl', '\n'.join(lines))
-        done = replay('simulate', '--trace', trace, '--cluster', REFERENCE,
-                      '--policy', 'random')
-        self.assertEqual(done.returncode, 1)
-        self.assertIn('bad.jsonl:4: timestamp', done.stderr)
+        replay('simulate', '--trace', trace, '--cluster', REFERENCE,
+               '--policy', 'random', status=1, says='bad.jsonl:4: timestamp')
         report = self.simulate(trace, REFERENCE, 'random', '--skip-bad')
         self.assertEqual(report['requests']['total'], len(lines) - 2)
         self.assertEqual(report['sim']['skipped_lines'], 2)
 
     def refused(self, status, text, *args):
-        done = replay('simulate', *args)
-        self.assertEqual(done.returncode, status, done.stderr)
-        self.assertIn(text, done.stderr)
+        replay('simulate', *args, status=status, says=text)
 
     def test_pipe(self):
         """A trace is read twice: what can be read once only is refused."""
@@ -234,10 +210,9 @@ class Simulate(FolderCase):
         self.refused(1, 'pipe: not a regular file, and it is read more than '
                      'once', '--trace', pipe, '--cluster', REFERENCE,
                      '--policy', 'random')
-        done = replay('size', '--trace', pipe, '--cluster-template',
-                      REFERENCE, '--slo-ttft', 3)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn('pipe: not a regular file', done.stderr)
+        replay('size', '--trace', pipe, '--cluster-template',
+               REFERENCE, '--slo-ttft', 3,
+               status=1, says='pipe: not a regular file')
 
     def test_long_silence(self):
         """Copies are counted at 4096 times at most, however long it takes."""
@@ -353,19 +328,16 @@ class Simulate(FolderCase):
         _, light = means('--weights', '9,1')
         _, heavy = means('--weights', '1,9')
         self.assertLess(2 * heavy, light)
-        done = replay('simulate', '--trace', trace, '--cluster', REFERENCE,
-                      '--policy', 'plan', '--weights', '3,,1')
-        self.assertEqual(done.returncode, 2)
-        self.assertIn('--weights 3,,1: must be', done.stderr)
+        replay('simulate', '--trace', trace, '--cluster', REFERENCE,
+               '--policy', 'plan', '--weights', '3,,1',
+               status=2, says='--weights 3,,1: must be')
         done = replay('simulate', '--trace', SAMPLE, '--cluster', REFERENCE,
                       '--weights', '3,1')
-        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn('warning: --weights 3,1: more than the trace has '
                       'tenants', done.stderr)
-        done = replay('simulate', '--trace', SAMPLE, '--cluster', REFERENCE,
-                      '--nodes-interval', '1')
-        self.assertEqual(done.returncode, 2)
-        self.assertIn('--nodes-interval: needs --nodes-csv', done.stderr)
+        replay('simulate', '--trace', SAMPLE, '--cluster', REFERENCE,
+               '--nodes-interval', '1',
+               status=2, says='--nodes-interval: needs --nodes-csv')
 
     def full_decodes(self, kv_tokens, every, aggregated=False):
         """A cluster whose decode node has little room, and a trace of 60 s:
@@ -453,8 +425,7 @@ class Simulate(FolderCase):
             self.simulate(SAMPLE, PAPER, 'local_cache', *args, '--nodes-csv',
                           self.path('n.csv'), '--nodes-interval', interval),
             plain)
-        with open(self.path('n.csv'), encoding='utf-8') as file:
-            samples = list(csv.DictReader(file))
+        samples = self.read_csv('n.csv')
         with open(self.path('q.csv'), encoding='utf-8') as file:
             requests = [r for r in csv.DictReader(file) if r['ttft_s']]
         self.assertEqual([s['node'] for s in samples[:5]],
@@ -492,7 +463,6 @@ class Simulate(FolderCase):
             r = replay('simulate', '--trace', SAMPLE, '--cluster', PAPER,
                        '--speed', 4, '--slo-ttft', 10, *options, '--report',
                        path)
-            self.assertEqual(r.returncode, 0, r.stderr)
             with open(path, encoding='utf-8') as f:
                 return r.stdout, f.read()
 
@@ -515,11 +485,9 @@ class Simulate(FolderCase):
         shown, text = report('--conductors', 4, '--nothing-shared',
                              '--policy-option', 'lend_ms=0')
         self.assertEqual(json.loads(text)['requests']['total'], 80)
-        r = replay('simulate', '--trace', SAMPLE, '--cluster', REFERENCE,
-                   '--conductors', 2)
-        self.assertEqual(r.returncode, 1)
-        self.assertIn('2 conductors: cluster reference-16 has cache_at '
-                      '"dispatch"', r.stderr)
+        replay('simulate', '--trace', SAMPLE, '--cluster', REFERENCE,
+               '--conductors', 2, status=1, says='2 conductors: cluster '
+               'reference-16 has cache_at "dispatch"')
 
     def test_words(self):
         good = '--trace', SAMPLE, '--cluster', REFERENCE
