@@ -65,6 +65,11 @@ def reduced(n, sanitized_n):
     return sanitized_n if sanitized() else n
 
 
+def read_file(*path):
+    with open(os.path.join(*path), encoding='utf-8') as f:
+        return f.read()
+
+
 def replay(*args, status=0, says='', timeout=120, **how):
     """Runs conductor-replay to its end. It ends with this status (None: any)
     and says these words among its errors."""
@@ -529,8 +534,7 @@ class FolderCase(unittest.TestCase):
         return self.path(name)
 
     def read(self, *names):
-        with open(self.path(*names), encoding='utf-8') as f:
-            return f.read()
+        return read_file(self.folder, *names)
 
     def read_json(self, *names):
         return json.loads(self.read(*names))

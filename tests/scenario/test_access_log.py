@@ -3,7 +3,8 @@ lines that nobody takes, and the log as a trace."""
 import json
 import os
 
-from harness import BLOCK_TOKENS, CONDUCTOR, REPLAY, ROOT, Case, program, wait_until
+from harness import (BLOCK_TOKENS, CONDUCTOR, REPLAY, ROOT, Case, program,
+                     read_file, wait_until)
 
 
 class AccessLog(Case):
@@ -14,8 +15,7 @@ class AccessLog(Case):
         def lines():
             if not os.path.exists(path):
                 return []
-            with open(path, encoding='utf-8') as f:
-                return f.read().splitlines()
+            return read_file(path).splitlines()
         wait_until(f'{name} has {n} lines', lambda: len(lines()) >= n)
         self.assertEqual(len(lines()), n)
         return [json.loads(line) for line in lines()]

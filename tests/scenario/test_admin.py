@@ -178,9 +178,7 @@ class DrainOfEngines(EngineCase):
 
 class Reload(EngineCase):
     def rewrite(self, cluster, **config):
-        with open(os.path.join(self.folder, 'conductor.json'), 'w',
-                  encoding='utf-8') as f:
-            json.dump({**cluster.config, **config}, f)
+        self.write('conductor.json', json.dumps({**cluster.config, **config}))
 
     def reload(self, cluster, **config):
         self.rewrite(cluster, **config)
@@ -226,9 +224,7 @@ class Reload(EngineCase):
             self.assertEqual((reply.status, reply.body['error']['code']),
                              (400, 'invalid_configuration'))
             self.assertIn(named, reply.body['error']['message'])
-        with open(os.path.join(self.folder, 'conductor.json'), 'w',
-                  encoding='utf-8') as f:
-            f.write('{"listen":')
+        self.write('conductor.json', '{"listen":')
         self.assertEqual(
             cluster.api.post('/admin/reload').status, 400)
         self.assertEqual(self.reload(cluster).body['taken'], [])

@@ -4,7 +4,7 @@ import re
 import socket
 import threading
 
-from harness import Case, sanitized, settings, wait_until
+from harness import Case, read_file, sanitized, settings, wait_until
 from stand_in import chunk, event, stream_head
 from test_forward import EngineCase
 from test_tenants import bearer, entry
@@ -116,8 +116,7 @@ class Early(Attack):
             'prompt': 'x'}, bearer('no')), 401, 'the key is unknown')
 
         def lines():
-            with open(log, encoding='utf-8') as f:
-                return [json.loads(line) for line in f]
+            return [json.loads(line) for line in read_file(log).splitlines()]
         wait_until('all are in the log', lambda: len(lines()) == 3)
         self.assertEqual(
             [[line[k] for k in ('tenant_name', 'path', 'status', 'outcome',

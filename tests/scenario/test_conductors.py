@@ -9,8 +9,8 @@ import unittest
 from http.client import HTTPException
 
 from certificates import Certificates
-from harness import (CONDUCTOR, ROOT, Api, Case, Cluster, free_ports,
-                     cost_model_json, mostly_waits, program, total,
+from harness import (CONDUCTOR, ROOT, Api, Case, Cluster, cost_model_json,
+                     free_ports, mostly_waits, program, read_file, total,
                      wait_until)
 from redis_server import MISSING, REDIS, RedisServer
 from test_failures import in_background
@@ -577,10 +577,7 @@ class Balanced(OverRedis):
     """The example of docs/examples, in front of three conductors."""
 
     def front(self, clusters):
-        with open(os.path.join(ROOT, 'docs', 'examples',
-                               'haproxy-conductors.cfg'),
-                  encoding='utf-8') as f:
-            text = f.read()
+        text = read_file(ROOT, 'docs', 'examples', 'haproxy-conductors.cfg')
         port = free_ports()
         for ours, own in ((8000, port), *zip((8080, 8090, 8100), (
                 c.ports['http'] for c in clusters))):

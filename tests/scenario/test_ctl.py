@@ -5,7 +5,7 @@ import os
 import re
 import socket
 
-from harness import CONDUCTOR, ROOT, Case, Cluster, program
+from harness import CONDUCTOR, ROOT, Case, Cluster, program, read_file
 from stand_in import Engine, reply
 
 CTL = 'tools', 'conductorctl'
@@ -101,9 +101,7 @@ class Ctl(Case):
     def test_a_package_that_nobody_has_configured(self):
         """Its configuration serves nothing: -t, the log and reload say so; and
         what asks at the wrong one of its addresses is told which is right."""
-        with open(os.path.join(ROOT, 'packaging', 'conductor.json'),
-                  encoding='utf-8') as f:
-            config = json.load(f)
+        config = json.loads(read_file(ROOT, 'packaging', 'conductor.json'))
         path = self.write('c.json', json.dumps(config))
         says = 'warn .*nothing to route to: no engines, and no worker_listen'
         status, out, errors = self.run_program(program(*CONDUCTOR), '-t', '-c',

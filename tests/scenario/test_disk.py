@@ -7,7 +7,7 @@ import struct
 import time
 
 import wire
-from harness import BLOCK_TOKENS, Case, total, wait_until
+from harness import BLOCK_TOKENS, Case, read_file, total, wait_until
 from test_worker import BLOCK, BLOCK_BYTES, WorkerCase, prompts
 
 MIB = 16  # of the slab: hundreds of blocks
@@ -163,8 +163,7 @@ class Refusing(DiskCase):
         with open(self.path(), 'w', encoding='utf-8') as file:
             file.write('a diary')
         self.refused(self.path(), 'not a slab of KV blocks')
-        with open(self.path(), encoding='utf-8') as file:
-            self.assertEqual(file.read(), 'a diary')
+        self.assertEqual(read_file(self.path()), 'a diary')
         os.remove(self.path())
         os.mkdir(self.path())
         self.refused(self.path(), 'no regular file')

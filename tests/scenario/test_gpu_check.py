@@ -9,7 +9,7 @@ import subprocess
 import sys
 import unittest
 
-from harness import FolderCase, ROOT, settings
+from harness import ROOT, FolderCase, read_file, settings
 
 sys.path.insert(0, os.path.join(ROOT, 'tools'))
 
@@ -65,8 +65,7 @@ def sanitized():
 class GpuCheck(FolderCase):
     def script(self, text, *names):
         os.makedirs(os.path.dirname(self.path(*names)), exist_ok=True)
-        with open(self.path(*names), 'w', encoding='utf-8') as f:
-            f.write(text)
+        self.write(os.path.join(*names), text)
         os.chmod(self.path(*names), stat.S_IRWXU)
 
     def run_check(self, *args, card=None, out=None):
@@ -83,8 +82,7 @@ class GpuCheck(FolderCase):
             timeout=300 * settings.scale, check=False)
 
     def results(self):
-        with open(self.path('out', 'results.json'), encoding='utf-8') as f:
-            return json.load(f)
+        return self.read_json('out', 'results.json')
 
     def test_trial(self):
         """Every bench runs, and nothing is called a figure of a GPU."""
@@ -103,8 +101,7 @@ class GpuCheck(FolderCase):
         self.assertEqual(result['fit']['by'], 'conductor-fit')
         self.assertGreaterEqual(
             result['fit']['prefill']['median_rel_error'], 0)
-        with open(self.path('out', 'trial.md'), encoding='utf-8') as f:
-            page = f.read()
+        page = self.read('out', 'trial.md')
         self.assertTrue(page.startswith('# Trial of tools/gpu-check: no GPU'))
         self.assertNotRegex(page, 'PASS|FAIL')
         with open(self.path('out', 'figures.csv'), encoding='utf-8') as f:
@@ -154,8 +151,7 @@ class GpuCheck(FolderCase):
             capture_output=True, text=True, check=False,
             timeout=600 * settings.scale)
         self.assertEqual(done.returncode, 0, done.stdout[-3000:])
-        with open(self.path('b', 'build.ninja'), encoding='utf-8') as f:
-            rules = f.read()
+        rules = self.read('b', 'build.ninja')
         self.assertNotIn('-Werror', rules)
         self.assertNotIn('all-warnings', rules)
 
@@ -225,8 +221,7 @@ class GpuCheck(FolderCase):
         self.assertEqual({c['verdict'] for c in result['checks']}, {'PASS'})
         self.assertLess(result['fit']['prefill']['p95_rel_error'], 1e-6)
         page = self.path('out', result['date'][:10] + '-gpu.md')
-        with open(page, encoding='utf-8') as f:
-            self.assertIn('Played Card, driver 1.2', f.read())
+        self.assertIn('Played Card, driver 1.2', read_file(page))
 
     def test_played_failures(self):
         slow = [dict(row, share=0.59) for row in GOOD['bench_prefill']]

@@ -6,7 +6,7 @@ import os
 import random
 import time
 
-from harness import REPLAY, program, wait_until
+from harness import REPLAY, program, read_file, wait_until
 from stand_in import chunk, event, reply, stream_head
 from test_forward import EngineCase
 from test_gateways import GatewayCase
@@ -80,9 +80,7 @@ class HitsCase(EngineCase):
     def lines(self, n):
         """The log, when it has n lines."""
         def read():
-            with open(os.path.join(self.folder, 'access.log'),
-                      encoding='utf-8') as f:
-                return f.read().splitlines()
+            return read_file(self.folder, 'access.log').splitlines()
         wait_until(f'{n} lines', lambda: len(read()) >= n)
         lines = [json.loads(line) for line in read()]
         self.assertEqual(len(lines), n)

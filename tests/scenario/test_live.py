@@ -9,8 +9,8 @@ import sys
 import time
 import unittest
 
-from harness import (FIT, REPLAY, ROOT, Case, program, settings, total,
-                     wait_until)
+from harness import (FIT, REPLAY, ROOT, Case, program, read_file, settings,
+                     total, wait_until)
 from reference import infinite_cache_ratio, read_trace
 import speed_change
 
@@ -27,8 +27,7 @@ class Live(Case):
             paths['report.json'], '--requests-csv', paths['requests.csv'], '--plot',
             paths['ttft.svg'], '--trace', SAMPLE, *options, limit_s=120)
         self.assertEqual(status, 0, errors)
-        with open(paths['report.json'], encoding='utf-8') as f:
-            return json.load(f), output, paths
+        return json.loads(read_file(paths['report.json'])), output, paths
 
     def test_sixty_requests(self):
         cluster = self.cluster(prefill=2, decode=1,
@@ -194,8 +193,7 @@ class Up(Case):
         found = []
         for pid in filter(str.isdigit, os.listdir('/proc')):
             try:
-                with open(f'/proc/{pid}/stat', encoding='utf-8') as f:
-                    name, rest = f.read().rsplit(')', 1)
+                name, rest = read_file(f'/proc/{pid}/stat').rsplit(')', 1)
             except OSError:
                 continue
             state, _, _, of_session = rest.split()[:4]

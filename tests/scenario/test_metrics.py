@@ -9,7 +9,7 @@ import socket
 import subprocess
 import unittest
 
-from harness import CONDUCTOR, ROOT, Case, program, wait_until
+from harness import CONDUCTOR, ROOT, Case, program, read_file, wait_until
 from redis_server import MISSING, REDIS, RedisServer
 
 PAGE = os.path.join(ROOT, 'docs', 'metrics.md')
@@ -85,8 +85,7 @@ class Metrics(Case):
                     'model': 'tiny', 'prompt': 'x' * 100, 'max_tokens': 3},
                     {'Authorization': f'Bearer {key}'}).ok()
         told, n = families(self.text(cluster))
-        with open(PAGE, encoding='utf-8') as f:
-            page = f.read()
+        page = read_file(PAGE)
         written = rows(page)
         self.assertEqual(sorted(told), sorted(written))
         for name, (kind, labels) in told.items():

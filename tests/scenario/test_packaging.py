@@ -11,6 +11,7 @@ import shutil
 import subprocess
 
 from harness import CONDUCTOR, ROOT, Case, program, settings
+from harness import read_file as read
 
 PACKAGING = os.path.join(ROOT, 'packaging')
 BUILT = os.path.join(settings.build, 'packaging')
@@ -19,11 +20,6 @@ PROGRAMS = {'conductor': (CONDUCTOR, 8),
             'conductorctl': (('tools', 'conductorctl'), 1),
             'conductor-replay': (('tools', 'conductor-replay'), 1),
             'conductor-fit': (('tools', 'conductor-fit'), 1)}
-
-
-def read(*path):
-    with open(os.path.join(*path), encoding='utf-8') as f:
-        return f.read()
 
 
 class Described(Case):

@@ -16,8 +16,7 @@ HOSTILE = ['a \'b\' <d> & {e}^2 f_1 %g @x $y$', '_hidden', '\\frac{$1}{2',
 
 class Plot(FolderCase):
     def write(self, name, text):
-        with open(self.path(name), 'w', encoding='utf-8') as f:
-            f.write(text)
+        super().write(name, text)
         os.chmod(self.path(name), 0o700)
         return self.path(name)
 

@@ -9,7 +9,7 @@ import threading
 
 import engines
 from fake_server import FakeServer
-from harness import FIT, REPLAY, program, wait_until
+from harness import FIT, REPLAY, program, read_file, wait_until
 
 
 class Case(engines.Case):
@@ -40,8 +40,7 @@ class Llama(Case):
         status, _, errors = self.run_program(program(*FIT), '--out', model,
                                              self.path, limit_s=60)
         self.assertEqual(status, 0, errors)
-        with open(model, encoding='utf-8') as file:
-            model = json.load(file)
+        model = json.loads(read_file(model))
         self.assertEqual((model['engine'], model['model'],
                           model['block_tokens']), ('openai', 'tiny', 16))
         self.assertEqual(model['valid_range']['uncached_max_tokens'], 512)
@@ -77,8 +76,7 @@ class Llama(Case):
         run.child.send_signal(signal.SIGINT)
         self.assertEqual(run.wait(60), 130)
         self.assertIn('interrupted: ', run.log())
-        with open(path, encoding='utf-8') as file:
-            self.assertEqual(file.read()[-1], '\n')
+        self.assertEqual(read_file(path)[-1], '\n')
 
 
 class Vocabulary(Case):

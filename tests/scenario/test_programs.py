@@ -6,7 +6,7 @@ import subprocess
 import threading
 
 from harness import (CONDUCTOR, FIT, REPLAY, ROOT, WORKER, Case, Cluster,
-                     cost_model_json, program, wait_until)
+                     cost_model_json, program, read_file, wait_until)
 from test_failures import SLOW_DECODE
 
 
@@ -212,9 +212,7 @@ class BadConfiguration(Case):
         status, text, _ = self.run_program(program(*CONDUCTOR),
                                            '--config-reference')
         self.assertEqual(status, 0)
-        with open(os.path.join(ROOT, 'docs', 'configuration.md'),
-                  encoding='utf-8') as f:
-            self.assertEqual(f.read(), text)
+        self.assertEqual(read_file(ROOT, 'docs', 'configuration.md'), text)
 
 
 class NoCostModel(Case):

@@ -8,15 +8,14 @@ import subprocess
 import unittest
 import urllib.parse
 
-from harness import ROOT, Api, Case, free_ports, wait_until
+from harness import ROOT, Api, Case, free_ports, read_file, wait_until
 
 FOLDER = os.path.join(ROOT, 'packaging', 'prometheus')
 DASHBOARD = os.path.join(ROOT, 'packaging', 'grafana', 'conductor.json')
 
 
 def dashboard():
-    with open(DASHBOARD, encoding='utf-8') as f:
-        return json.load(f)
+    return json.loads(read_file(DASHBOARD))
 
 
 def queries(board):
@@ -68,9 +67,7 @@ class Prometheus(Case):
     def test_every_panel_has_data(self):
         cluster = self.cluster(prefill=2, kv_mib=32)
         port = free_ports()
-        with open(os.path.join(FOLDER, 'prometheus.yml'),
-                  encoding='utf-8') as f:
-            config = f.read()
+        config = read_file(FOLDER, 'prometheus.yml')
         self.write('prometheus.yml', config.replace('15s', '200ms').replace(
             '127.0.0.1:8082', f'127.0.0.1:{cluster.ports["http"]}'))
         shutil.copy(os.path.join(FOLDER, 'conductor.rules.yml'), self.folder)

@@ -10,7 +10,7 @@ import unittest
 
 from certificates import Certificates
 from harness import (ROOT, Case, die_with_parent, free_ports, program,
-                     wait_until)
+                     read_file, wait_until)
 from redis_server import MISSING, REDIS, RedisServer
 
 
@@ -81,9 +81,7 @@ class Tls(Certificates, Case):
         if not STUNNEL:
             self.skipTest('stunnel is not installed')
         self.begin()
-        with open(os.path.join(ROOT, 'docs', 'examples',
-                               'stunnel-redis.conf'), encoding='utf-8') as f:
-            text = f.read()
+        text = read_file(ROOT, 'docs', 'examples', 'stunnel-redis.conf')
         own = free_ports()
         for ours, now in (
                 ('127.0.0.1:6380', f'127.0.0.1:{own}'),

@@ -10,7 +10,8 @@ import time
 import xml.etree.ElementTree
 
 from fake_server import FakeServer
-from harness import REPLAY, ROOT, FolderCase, program, replay, settings
+from harness import (REPLAY, ROOT, FolderCase, program, read_file, replay,
+                     settings)
 from reference import infinite_cache_ratio
 
 SAMPLE = os.path.join(ROOT, 'traces', 'sample.jsonl')
@@ -362,8 +363,7 @@ class Replay(FolderCase):
     def test_sample_is_what_its_command_makes(self):
         done = replay('generate', '--like', 'conversation', '--requests', 80,
                       '--rate', 1.4, '--seed', 1)
-        with open(SAMPLE, encoding='utf-8') as f:
-            self.assertEqual(done.stdout, f.read())
+        self.assertEqual(done.stdout, read_file(SAMPLE))
 
     def test_generate_gzip(self):
         options = 'generate', '--like', 'toolagent', '--requests', 300, '--out'

@@ -9,7 +9,7 @@ import unittest
 import xml.etree.ElementTree
 
 import reference_cake
-from harness import ROOT, FolderCase, replay
+from harness import ROOT, FolderCase, read_file, replay
 
 OWN = os.path.join(ROOT, 'tests', 'scenario', 'data', 'cake.csv')
 FACTS = os.path.join(os.path.dirname(ROOT), 'shared', 'facts')
@@ -104,8 +104,7 @@ class Cake(FolderCase):
         self.assertLessEqual(got['median_rel_error']['speedup_compute'], 0.02)
 
     def test_own_constants_are_the_published_ones(self):
-        with open(need(PUBLISHED_COSTS), encoding='utf-8') as f:
-            costs = json.load(f)['chunk_cost_s']
+        costs = json.loads(read_file(need(PUBLISHED_COSTS)))['chunk_cost_s']
         rows = [dict(row, hardware=cost['hardware'], model=cost['model'])
                 for cost in costs
                 for row in (some_row(random.Random(i)) for i in range(20))]

@@ -8,7 +8,7 @@ from random import Random
 import xml.etree.ElementTree
 
 from harness import (REPLAY, ROOT, FolderCase, computes_long, program,
-                     replay)
+                     read_file, replay)
 from test_replay import SAMPLE
 
 CLUSTERS = os.path.join(ROOT, 'traces', 'clusters')
@@ -69,8 +69,7 @@ class Study(FolderCase):
     def test_compare_seeds(self):
         """A run a seed, the first as without --seeds; the table is of their
         means, and the verdict on these."""
-        with open(PAPER, encoding='utf-8') as f:
-            cluster = json.load(f)
+        cluster = json.loads(read_file(PAPER))
         cluster['prefill_error_sigma'] = 0.3
         self.write('c.json', json.dumps(cluster))
         args = ['compare', '--trace', SAMPLE, '--cluster',
@@ -231,8 +230,7 @@ class Study(FolderCase):
         """Short links and batch places: larger clusters of random kinds fail
         where smaller ones do; the answer is that of trying all."""
         random = Random('size')
-        with open(PAPER, encoding='utf-8') as f:
-            paper = json.load(f)
+        paper = json.loads(read_file(PAPER))
         for i in range(4):
             trace = self.trace(60 + 20 * i, seed=i + 1, like='toolagent',
                                rate=random.choice([2, 4]))
@@ -389,11 +387,10 @@ class Study(FolderCase):
         with open(trace, encoding='utf-8') as f:
             at = [json.loads(line)['timestamp'] for line in f]
         rate = len(at) / (at[-1] - at[0]) * 1000
-        with open(path, encoding='utf-8') as f:
-            found = {float(r['tbt_slo_s']): float(r['requests_per_s']) / rate
-                     for r in csv.DictReader(f)
-                     if r['system'] == 'coupled, both, our router' and
-                     r['step_ms'] == '5'}
+        found = {float(r['tbt_slo_s']): float(r['requests_per_s']) / rate
+                 for r in csv.DictReader(read_file(path).splitlines())
+                 if r['system'] == 'coupled, both, our router' and
+                 r['step_ms'] == '5'}
         self.assertEqual(list(found), [0.1, 0.2, 0.3])
         speeds = [2 ** (i / 8) for i in range(-24, 25)]
         coupled = os.path.join(CLUSTERS, 'paper-16-coupled.json')
@@ -449,8 +446,7 @@ class Study(FolderCase):
         trace = self.trace(20)
         empty, short = self.path('empty.jsonl'), self.path('short.json')
         open(empty, 'w', encoding='utf-8').close()
-        with open(PAPER, encoding='utf-8') as f:
-            paper = json.load(f)
+        paper = json.loads(read_file(PAPER))
         paper['decode']['kv_tokens'] = 10
         with open(short, 'w', encoding='utf-8') as f:
             json.dump(paper, f)
@@ -479,8 +475,7 @@ class Study(FolderCase):
             replay(*simulate, *args, status=1, says=words)
         with open(trace, 'rb') as f:
             self.assertEqual(f.read(), before)
-        with open(short, encoding='utf-8') as f:
-            self.assertEqual(json.load(f), paper)
+        self.assertEqual(json.loads(read_file(short)), paper)
         self.assertEqual(sorted(os.listdir(self.folder)),
                          ['empty.jsonl', 'short.json', 't.jsonl'])
         with open('/dev/full', 'w', encoding='utf-8') as full:

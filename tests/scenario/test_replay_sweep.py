@@ -32,9 +32,7 @@ class Sweep(FolderCase):
                        {'name': 't', 'like': 'toolagent'}]}
 
     def write(self, name, value):
-        with open(self.path(name), 'w', encoding='utf-8') as f:
-            json.dump(value, f)
-        return self.path(name)
+        return super().write(name, json.dumps(value))
 
     def sweep(self, *args, **how):
         return replay('sweep', '--description',

@@ -9,7 +9,7 @@ import os
 import unittest
 
 import reference_sim
-from harness import ROOT, FolderCase, replay
+from harness import ROOT, FolderCase, read_file, replay
 
 SAMPLE = os.path.join(ROOT, 'traces', 'sample.jsonl')
 CLUSTERS = os.path.join(ROOT, 'traces', 'clusters')
@@ -76,8 +76,7 @@ class Simulate(FolderCase):
         return trace
 
     def small_caches(self, tokens):
-        with open(REFERENCE, encoding='utf-8') as file:
-            cluster = json.load(file)
+        cluster = json.loads(read_file(REFERENCE))
         cluster['prefill']['device']['tokens'] = tokens
         return self.write('small.json', json.dumps(cluster))
 
@@ -189,8 +188,7 @@ class Simulate(FolderCase):
                         report['requests']['completed'])
 
     def test_bad_lines(self):
-        with open(SAMPLE, encoding='utf-8') as file:
-            lines = file.read().splitlines()
+        lines = read_file(SAMPLE).splitlines()
         lines[3] = '{"timestamp": "now"}'
         lines[5] = 'what'
         trace = self.write('bad.jsonl', '\n'.join(lines))
@@ -368,8 +366,7 @@ class Simulate(FolderCase):
         """What became of each request."""
         path = self.path('r.csv')
         self.simulate(trace, cluster, 'plan', '--requests-csv', path, *args)
-        with open(path, encoding='utf-8') as file:
-            return list(csv.DictReader(file))
+        return list(csv.DictReader(read_file(path).splitlines()))
 
     def test_large_ones_wait(self):
         """More long prompts wait for room to decode than can be sent: short
@@ -463,8 +460,7 @@ class Simulate(FolderCase):
             r = replay('simulate', '--trace', SAMPLE, '--cluster', PAPER,
                        '--speed', 4, '--slo-ttft', 10, *options, '--report',
                        path)
-            with open(path, encoding='utf-8') as f:
-                return r.stdout, f.read()
+            return r.stdout, read_file(path)
 
         self.assertEqual(report(),
                          report('--conductors', 1, '--state-delay', 50))

@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 
-from harness import mostly_waits, settings, wait_until
+from harness import mostly_waits, read_file, settings, wait_until
 from otlp import Receiver, attributes_of
 from test_forward import EngineCase
 
@@ -115,8 +115,7 @@ class Spans(EngineCase):
         self.assertEqual(len({s['traceId'] for s in (one, two, three)}), 3)
         for span in two, three:
             self.assertNotIn('parentSpanId', span)
-        with open(log, encoding='utf-8') as f:
-            last = [json.loads(line) for line in f][-1]
+        last = [json.loads(line) for line in read_file(log).splitlines()][-1]
         self.assertEqual(last['traceparent'],
                          f"00-{three['traceId']}-{three['spanId']}-01")
 

@@ -12,7 +12,7 @@ import threading
 
 from certificates import Certificates
 from harness import (CONDUCTOR, WORKER, Api, Cluster, mostly_waits, program,
-                     wait_until)
+                     read_file, wait_until)
 from stand_in import Engine
 from test_forward import EngineCase
 
@@ -148,8 +148,7 @@ class TlsClients(TlsCase):
         self.certificate(HOST, ca='mid')
         chain = ''
         for name in f'{HOST}.pem', 'mid.pem':
-            with open(os.path.join(self.folder, name), encoding='ascii') as f:
-                chain += f.read()
+            chain += read_file(self.folder, name)
         self.write('tls.pem', chain)
         shutil.copy(os.path.join(self.folder, f'{HOST}.key'),
                     os.path.join(self.folder, 'tls.key'))
@@ -252,9 +251,7 @@ class TlsReloads(TlsCase):
         for i in range(10):
             cluster.config['tls_certificate'], cluster.config['tls_key'] = \
                 pairs[(i + 1) % 2]
-            with open(os.path.join(self.folder, 'conductor.json'), 'w',
-                      encoding='utf-8') as f:
-                json.dump(cluster.config, f)
+            self.write('conductor.json', json.dumps(cluster.config))
             self.assertEqual(self.reload().body['taken'],
                              ['tls_certificate', 'tls_key'])
         stop.set()
@@ -288,8 +285,7 @@ class TlsExpiry(TlsCase):
                 end.replace(tzinfo=datetime.timezone.utc).timestamp())
 
     def read(self, name):
-        with open(os.path.join(self.folder, name), encoding='ascii') as f:
-            return f.read()
+        return read_file(self.folder, name)
 
     def test_it_is_told(self):
         """By -t, at the start and on reload, with its file and its date, and
@@ -391,9 +387,7 @@ class TlsWorkers(TlsCase):
         self.certificate('x')  # which is not where the conductor is
         cluster.config['worker_tls_certificate'] = 'x.pem'
         cluster.config['worker_tls_key'] = 'x.key'
-        with open(os.path.join(self.folder, 'conductor.json'), 'w',
-                  encoding='utf-8') as f:
-            json.dump(cluster.config, f)
+        self.write('conductor.json', json.dumps(cluster.config))
         self.assertEqual(
             cluster.api.post('/admin/reload').body['taken'],
             ['worker_tls_certificate', 'worker_tls_key'])

@@ -12,7 +12,8 @@ import time
 import unittest
 
 import wire
-from harness import KV_MIB, mostly_waits, reduced, settings, wait_until
+from harness import (KV_MIB, mostly_waits, read_file, reduced, settings,
+                     wait_until)
 
 BLOCK = 16
 BLOCK_BYTES = 2048 * BLOCK  # of tiny in float32
@@ -54,8 +55,7 @@ class WorkerCase(unittest.TestCase):
         return os.path.join(self.folder.name, name + '.log')
 
     def log(self, name):
-        with open(self.log_path(name)) as file:
-            return file.read()
+        return read_file(self.log_path(name))
 
     def program(self):
         return program()

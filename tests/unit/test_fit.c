@@ -79,30 +79,40 @@ static void fit_ok(const struct profile *p, struct cost_model *m,
     CU_ASSERT_EQUAL_FATAL(rc, 0);
 }
 
-static void test_exact(void)
-{
-    uint64_t seed = 1;
-    struct profile p = make_profile(true_prefill, true_decode, 1, 0.0, &seed);
+/* A profile of the true costs with noise, and what was fitted to it. */
+struct fitted {
+    struct profile p;
     struct cost_model m;
     struct fit_report report;
+};
 
-    fit_ok(&p, &m, &report);
+static void fitted_init(struct fitted *f, int repeats, double noise,
+                        uint64_t seed)
+{
+    f->p = make_profile(true_prefill, true_decode, repeats, noise, &seed);
+    fit_ok(&f->p, &f->m, &f->report);
+}
+
+#define FITTED_TEST(test, repeats, noise, seed)                              \
+    SUITE_TEST(test, struct fitted, f, fitted_init(f, repeats, noise, seed), \
+               (fit_report_fini(&f->report), profile_fini(&f->p)))
+
+FITTED_TEST(test_exact, 1, 0.0, 1)
+{
     for (int i = 0; i < 4; i++)
-        CU_ASSERT_DOUBLE_EQUAL(m.prefill[i], true_prefill[i],
+        CU_ASSERT_DOUBLE_EQUAL(f->m.prefill[i], true_prefill[i],
                                1e-9 * true_prefill[i]);
     for (int i = 0; i < 3; i++)
-        CU_ASSERT_DOUBLE_EQUAL(m.decode[i], true_decode[i],
+        CU_ASSERT_DOUBLE_EQUAL(f->m.decode[i], true_decode[i],
                                1e-9 * true_decode[i]);
-    CU_ASSERT_DOUBLE_EQUAL(m.prefill_quality.r2, 1.0, 1e-12);
-    CU_ASSERT(m.prefill_quality.p95_rel_error < 1e-9);
-    CU_ASSERT_EQUAL(m.range.uncached_min_tokens, 16);
-    CU_ASSERT_EQUAL(m.range.uncached_max_tokens, 4096);
-    CU_ASSERT_EQUAL(m.range.cached_max_tokens, 4096);
-    CU_ASSERT_EQUAL(m.range.batch_max, 32);
-    CU_ASSERT_EQUAL(m.range.kv_tokens_max, 8192 * 32);
-    CU_ASSERT_STRING_EQUAL(m.machine, "<m&m>");
-    fit_report_fini(&report);
-    profile_fini(&p);
+    CU_ASSERT_DOUBLE_EQUAL(f->m.prefill_quality.r2, 1.0, 1e-12);
+    CU_ASSERT(f->m.prefill_quality.p95_rel_error < 1e-9);
+    CU_ASSERT_EQUAL(f->m.range.uncached_min_tokens, 16);
+    CU_ASSERT_EQUAL(f->m.range.uncached_max_tokens, 4096);
+    CU_ASSERT_EQUAL(f->m.range.cached_max_tokens, 4096);
+    CU_ASSERT_EQUAL(f->m.range.batch_max, 32);
+    CU_ASSERT_EQUAL(f->m.range.kv_tokens_max, 8192 * 32);
+    CU_ASSERT_STRING_EQUAL(f->m.machine, "<m&m>");
 }
 
 /* Over many noisy profiles the errors, in units of the standard errors that
@@ -139,21 +149,16 @@ static void test_standard_errors(void)
 }
 
 /* The constant alone, where all formulas are short: a weighted mean. */
-static void test_one_term(void)
+FITTED_TEST(test_one_term, 1, 0.0, 1)
 {
     static const struct fit_point points[4] = {
         {1, 0, 10.0, 1}, {2, 0, 20.0, 1}, {3, 0, 25.0, 1}, {4, 0, 12.0, 1}};
     const bool constant[4] = {true, false, false, false};
-    uint64_t seed = 1;
-    struct profile p = make_profile(true_prefill, true_decode, 1, 0.0, &seed);
-    struct cost_model m;
-    struct fit_report report;
     struct fit_result r;
     double w = 0.0, wy = 0.0, chi2 = 0.0;
 
-    fit_ok(&p, &m, &report);
     CU_ASSERT_EQUAL_FATAL(
-        fit_regress(report.prefill.form, points, 4, constant, &r), 0);
+        fit_regress(f->report.prefill.form, points, 4, constant, &r), 0);
     for (int i = 0; i < 4; i++) {
         w += 1.0 / (points[i].us * points[i].us);
         wy += 1.0 / points[i].us;
@@ -164,28 +169,18 @@ static void test_one_term(void)
     CU_ASSERT_DOUBLE_EQUAL(r.std_error[0], sqrt(chi2 / 3.0 / w), 1e-9);
     CU_ASSERT_DOUBLE_EQUAL(r.chi2, chi2, 1e-9);
     CU_ASSERT_DOUBLE_EQUAL(r.r2, 0.0, 1e-9);
-    CU_ASSERT_EQUAL(fit_regress(report.prefill.form, points, 1, constant, &r),
-                    -EDOM);
-    fit_report_fini(&report);
-    profile_fini(&p);
+    CU_ASSERT_EQUAL(
+        fit_regress(f->report.prefill.form, points, 1, constant, &r), -EDOM);
 }
 
 /* 5 % of the longest time is 33 times the constant: without weights it would
  * drown. */
-static void test_weights(void)
+FITTED_TEST(test_weights, 3, 0.05, cases_seed(1))
 {
-    uint64_t seed = cases_seed(1);
-    struct profile p = make_profile(true_prefill, true_decode, 3, 0.05, &seed);
-    struct cost_model m;
-    struct fit_report report;
-
-    fit_ok(&p, &m, &report);
-    CU_ASSERT_DOUBLE_EQUAL(m.prefill[0], 1000.0, 150.0);
-    CU_ASSERT_DOUBLE_EQUAL(m.decode[0], 500.0, 60.0);
-    CU_ASSERT(m.prefill_quality.p95_rel_error < 0.15);
-    CU_ASSERT(m.prefill_quality.median_rel_error > 0.01);
-    fit_report_fini(&report);
-    profile_fini(&p);
+    CU_ASSERT_DOUBLE_EQUAL(f->m.prefill[0], 1000.0, 150.0);
+    CU_ASSERT_DOUBLE_EQUAL(f->m.decode[0], 500.0, 60.0);
+    CU_ASSERT(f->m.prefill_quality.p95_rel_error < 0.15);
+    CU_ASSERT(f->m.prefill_quality.median_rel_error > 0.01);
 }
 
 static void test_median_of_repeats(void)
@@ -227,16 +222,11 @@ static void test_even_repeats(void)
     profile_fini(&p);
 }
 
-static void test_long_contexts(void)
+FITTED_TEST(test_long_contexts, 1, 0.0, 1)
 {
     static const double c[4] = {3000.0, 25.0, 4e-4, 8e-4};
     struct fit_point points[12];
-    uint64_t seed = 1;
-    struct profile p = make_profile(true_prefill, true_decode, 1, 0.0, &seed);
-    struct cost_model m;
-    struct fit_report report;
 
-    fit_ok(&p, &m, &report);
     for (int i = 0; i < 12; i++) {
         double u = pow(10.0, 1 + i % 6), q = i < 6 ? 0.0 : 1e6;
 
@@ -246,26 +236,19 @@ static void test_long_contexts(void)
     }
     const bool all[4] = {true, true, true, true};
     struct fit_result r;
-    CU_ASSERT_EQUAL_FATAL(fit_regress(report.prefill.form, points, 12, all, &r),
-                          0);
+    CU_ASSERT_EQUAL_FATAL(
+        fit_regress(f->report.prefill.form, points, 12, all, &r), 0);
     for (int i = 0; i < 4; i++)
         CU_ASSERT_DOUBLE_EQUAL(r.coefficient[i], c[i], 1e-6 * c[i]);
-    fit_report_fini(&report);
-    profile_fini(&p);
 }
 
 /* With as many folds as points, against the plain loop that leaves each point
  * out once. */
-static void test_cross_validation(void)
+FITTED_TEST(test_cross_validation, 1, 0.1, cases_seed(1))
 {
-    uint64_t seed = cases_seed(1);
     const bool all[4] = {true, true, true, true};
-    struct profile p = make_profile(true_prefill, true_decode, 1, 0.1, &seed);
-    struct cost_model m;
-    struct fit_report report;
 
-    fit_ok(&p, &m, &report);
-    const struct fit_part *part = &report.decode;
+    const struct fit_part *part = &f->report.decode;
     double rel[64];
     CU_ASSERT_FATAL(part->count <= 64);
     for (size_t i = 0; i < part->count; i++) {
@@ -291,8 +274,6 @@ static void test_cross_validation(void)
                            replay_percentile(rel, part->count, 0.5), 1e-9);
     CU_ASSERT_DOUBLE_EQUAL(errors.p95_rel,
                            replay_percentile(rel, part->count, 0.95), 1e-9);
-    fit_report_fini(&report);
-    profile_fini(&p);
 }
 
 static void test_quantile(void)
