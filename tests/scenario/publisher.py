@@ -3,9 +3,13 @@ no real one does. And a slow recount of what an engine has said."""
 import random
 import threading
 import time
+import unittest
 
-import msgpack
-import zmq
+try:
+    import msgpack
+    import zmq
+except ImportError as error:
+    raise unittest.SkipTest(f'{error}; see tests/engines/install') from error
 
 END = b'\xff' * 8
 

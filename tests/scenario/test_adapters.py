@@ -1,15 +1,10 @@
 """LoRA adapters and aliases of the models of engines: strict stand-ins."""
 import json
-import unittest
 
 import engines
 from harness import CONDUCTOR, program, wait_until
 from test_forward import EngineCase
-
-try:
-    from publisher import Publisher
-except ImportError as error:
-    raise unittest.SkipTest(f'{error}; see tests/engines/install') from error
+from publisher import Publisher
 
 NAMES = {'aliases': ['big', 'm/latest'], 'adapters': ['sql', 'law']}
 

@@ -2,17 +2,12 @@
 stand-ins that tell them when the test says so."""
 import json
 import threading
-import unittest
 
 import engines
 import stand_in
 from harness import Case, Cluster, mostly_waits, settings, wait_until
 from test_failures import in_background
-
-try:
-    from publisher import Engine, Publisher
-except ImportError as error:
-    raise unittest.SkipTest(f'{error}; see tests/engines/install') from error
+from publisher import Engine, Publisher
 
 PROMPT = list(range(100, 100 + 8 * 4))  # 8 blocks
 USED = 7  # of these: the last token is always computed

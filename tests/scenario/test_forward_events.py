@@ -4,7 +4,6 @@ import http.client
 import json
 import random
 import threading
-import unittest
 
 import engines
 import harness
@@ -13,11 +12,7 @@ from harness import Cluster, settings, total, wait_until
 from kv_feed import Feed
 from stand_in import Engine, reply
 from test_forward import EngineCase
-
-try:
-    from publisher import Publisher
-except ImportError as error:
-    raise unittest.SkipTest(f'{error}; see tests/engines/install') from error
+from publisher import Publisher
 
 
 class Behind(engines.Case):

@@ -6,13 +6,9 @@ import unittest
 import engines
 import stand_in
 from harness import Case, Cluster, wait_until
-
-try:
-    from kv_feed import Feed
-    from publisher import Engine, Publisher
-    from test_forward_events import Behind
-except ImportError as error:
-    raise unittest.SkipTest(f'{error}; see tests/engines/install') from error
+from kv_feed import Feed
+from publisher import Engine, Publisher
+from test_forward_events import Behind
 
 LONGEST = 384  # tokens of a prompt
 

@@ -5,16 +5,11 @@ import os
 import random
 import signal
 import threading
-import unittest
 
 import engines
 from harness import Cluster, mostly_waits, settings, wait_until
 from test_failures import in_background
-
-try:
-    import msgpack  # noqa: F401  what the mockers' events need
-except ImportError as error:
-    raise unittest.SkipTest(f'{error}; see tests/engines/install') from error
+import publisher  # noqa: F401  what the mockers' events need
 
 P, D, BOTH = 'prefill', 'decode', 'both'
 BLOCK, BLOCKS = 16, 256

@@ -3,16 +3,11 @@ master, which names objects and no tokens, beside engines that publish."""
 import hashlib
 import json
 import random
-import unittest
 
 import engines
 import stand_in
 from harness import Case, Cluster, wait_until
-
-try:
-    from publisher import Engine, Publisher
-except ImportError as error:
-    raise unittest.SkipTest(f'{error}; see tests/engines/install') from error
+from publisher import Engine, Publisher
 
 SIZE = 4
 
