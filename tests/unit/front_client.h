@@ -70,13 +70,13 @@ const char *error_field(json_t *body, const char *key);
 void expect_raw(const char *request, int want, const char *part);
 
 /* A test of a front whose options `change` makes, with one client. */
-#define FRONT_TEST_WITH(test, change)                                          \
-    SUITE_TEST_OF(test, struct client, c, ({                                   \
-                      struct front_options options = front_usual();            \
-                      change;                                                  \
-                      front_open(&options);                                    \
-                      client_new();                                            \
-                  }),                                                          \
+#define FRONT_TEST_WITH(test, change)                               \
+    SUITE_TEST_OF(test, struct client, c, ({                        \
+                      struct front_options options = front_usual(); \
+                      change;                                       \
+                      front_open(&options);                         \
+                      client_new();                                 \
+                  }),                                               \
                   (client_free(c), front_close()))
 
 /* Likewise with the usual options. */
@@ -86,18 +86,18 @@ void expect_raw(const char *request, int want, const char *part);
 #define HAS(c, part) CU_ASSERT_PTR_NOT_NULL(strstr((c)->text, part))
 
 /* A whole answer comes, with this status. */
-#define ANSWERED(c, status)                                                    \
-    do {                                                                       \
-        CU_ASSERT(WAIT(c, client_whole(c)));                                   \
-        CU_ASSERT_EQUAL(client_status(c), status);                             \
+#define ANSWERED(c, status)                        \
+    do {                                           \
+        CU_ASSERT(WAIT(c, client_whole(c)));       \
+        CU_ASSERT_EQUAL(client_status(c), status); \
     } while (0)
 
 /* A completion is asked for, and the service has then got `count` of them. */
-#define POSTED(c, body, count)                                                   \
-    do {                                                                       \
-        (c)->n = 0;                                                            \
-        client_post(c, "/v1/completions", "", body);                           \
-        CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == (count)));                 \
+#define POSTED(c, body, count)                                     \
+    do {                                                           \
+        (c)->n = 0;                                                \
+        client_post(c, "/v1/completions", "", body);               \
+        CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == (count))); \
     } while (0)
 
 /* Turn the loop until `test` holds or time is up; the outcome. */
