@@ -51,7 +51,7 @@ static void fuzz_models(const char *bytes, size_t n)
             abort();
 }
 
-/* What is told makes an entry that a configuration could have. */
+/* Facts make an entry that a configuration could have. */
 static void fuzz_facts(const char *bytes, size_t n)
 {
     struct engine_config entry = {.dp_rank = -1};

@@ -25,7 +25,7 @@ static inline uint64_t seed_or(uint64_t otherwise)
     return text ? strtoull(text, NULL, 0) : otherwise;
 }
 
-/* Likewise, and prints it. */
+/* Returns it, as above, and prints it. */
 static inline uint64_t cases_seed(uint64_t otherwise)
 {
     uint64_t seed = seed_or(otherwise);

@@ -290,7 +290,7 @@ static void test_facts(void)
     CU_ASSERT_STRING_EQUAL(e.kv_replay, "");
 }
 
-/* Each leaves the cache to be predicted. */
+/* With each of these answers the cache is predicted. */
 static void test_no_events(void)
 {
     static const char *const servers[] = {
@@ -302,7 +302,7 @@ static void test_no_events(void)
         EVENTS(""),
         EVENTS("\"publisher\": \"null\""),
         EVENTS("\"publisher\": \"zmq\", \"enable_kv_cache_events\": false"),
-        /* It connects. */
+        /* The engine connects. */
         EVENTS("\"publisher\": \"zmq\", \"endpoint\": \"tcp://h:5557\""),
         EVENTS("\"publisher\": \"zmq\", \"endpoint\": \"ipc://*:1\""),
         EVENTS("\"publisher\": \"zmq\", \"endpoint\": \"tcp://*:0\""),

@@ -536,7 +536,7 @@ static void check_picks(uint64_t seed)
     CU_ASSERT_TRUE(n_kept > cases_of(1000));
 }
 
-/* A ready item that would make a promised one late waits for that, and no
+/* A ready item that would make a promised item late waits, but no
  * longer than until that was expected. */
 static void test_look(void)
 {

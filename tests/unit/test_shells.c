@@ -728,6 +728,11 @@ static void join(struct rig *r, int i)
     snprintf(hello.model, sizeof(hello.model), "shells");
     r->links[i].number = i;
     CU_ASSERT_EQUAL_FATAL(fake_link_join(&r->links[i], &hello), 0);
+    /* The disk is there for the index alone: the cache is what the simulated
+     * node has. */
+    const struct pool_instance *in = pool_at(r->service->pool, (uint32_t)i);
+    ((struct pool_instance *)(uintptr_t)in)->cache_tokens =
+        (int64_t)hello.kv_capacity_blocks * BLOCK;
     msg_status_pack(&r->out, 0, &status);
     CU_ASSERT_EQUAL_FATAL(fake_link_deliver(&r->links[i], &r->out), 0);
 }

@@ -35,7 +35,7 @@ static const struct option_usage usage = {
         "\nThe conductor's address is --address; else the environment "
         "variable\nCONDUCTOR_ADDRESS; else admin_listen, or listen if that is "
         "empty, of " CTL_CONFIG "\n(root and the group conductor may read the "
-                                "package's); else " CTL_ADDRESS
+        "package's); else " CTL_ADDRESS
         ".\n\nExit status: 0 done; 1 the conductor refused, did not answer or "
         "(status) is not\nready, or (metrics) no line has TEXT; 2 wrong "
         "usage.\n",

@@ -1,7 +1,7 @@
 /*
- * Reads what an engine tells of itself, for entries of the kind "auto": its kind by
- * its /v1/models, its version, and by its /server_info where it publishes KV
- * events. Pure.
+ * Reads what an engine tells of itself, for entries of the kind "auto": its
+ * kind by its /v1/models, its version, and by its /server_info where it
+ * publishes KV events. Pure.
  */
 #ifndef CONDUCTOR_LINK_UPSTREAM_FACTS_H
 #define CONDUCTOR_LINK_UPSTREAM_FACTS_H
