@@ -8,9 +8,9 @@ import unittest
 import xml.etree.ElementTree
 
 from harness import FolderCase, settings
-from test_replay import replay
-from test_replay_cake import OWN
+from test_replay import ROOT, SAMPLE, replay
 
+CLUSTER = os.path.join(ROOT, 'traces', 'clusters', 'reference-16.json')
 HOSTILE = ['a \'b\' <d> & {e}^2 f_1 %g @x $y$', '_hidden', '\\frac{$1}{2',
            '`touch broke_out`']
 
@@ -95,16 +95,16 @@ class Plot(FolderCase):
         self.assertIn('plot /nowhere/p.svg: No such file or directory',
                       done.stderr)
 
-    def cake(self, **environment):
-        return replay('cake', '--table', OWN, '--plot', self.path('o.svg'),
-                      '--csv', self.path('o.csv'),
-                      env={**os.environ, **environment})
+    def drawn(self, **environment):
+        return replay('compare', '--trace', SAMPLE, '--cluster', CLUSTER,
+                      '--plot', self.path('o.svg'), '--csv',
+                      self.path('o.csv'), env={**os.environ, **environment})
 
     def test_no_matplotlib(self):
         """The rest is written, and an older picture stays."""
         self.write('matplotlib.py', 'raise ImportError\n')
         self.write('o.svg', 'kept')
-        done = self.cake(PYTHONPATH=self.folder)
+        done = self.drawn(PYTHONPATH=self.folder)
         self.assertEqual(done.returncode, 1)
         self.assertIn(f"{self.path('o.svg')}: not drawn, Python's matplotlib "
                       "is missing: install Debian's python3-matplotlib",
@@ -121,9 +121,9 @@ class Plot(FolderCase):
         self.addCleanup(signal.signal, signal.SIGINT, before)
         path = f'{self.folder}:{os.environ["PATH"]}'
         self.write('python3', '#!/bin/sh\nkill -INT $$\n')
-        self.assertEqual(self.cake(PATH=path).returncode, -signal.SIGINT)
+        self.assertEqual(self.drawn(PATH=path).returncode, -signal.SIGINT)
         self.write('python3', '#!/bin/sh\nexit 2\n')
-        done = self.cake(PATH=path)
+        done = self.drawn(PATH=path)
         self.assertEqual(done.returncode, 1)
         self.assertIn('not drawn, its script failed', done.stderr)
 

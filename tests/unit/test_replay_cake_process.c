@@ -23,6 +23,50 @@ static struct cake_engine flat_engine(int64_t n_tokens)
     };
 }
 
+/* Steps of 50 tokens take 0.1, 0.15, 0.2, 0.25 ... s, 50 tokens to load 0.25
+ * s. Of 400 tokens, 200 are computed by 0.7 s, and 140 are loaded; 250 by 1 s,
+ * when 150 are to be loaded and 0.75 s would do. */
+static void test_predict(void)
+{
+    struct cake_engine engine = flat_engine(400);
+    struct cake_prediction p;
+
+    engine.step_tokens = 50;
+    engine.cost.prefill[1] = 1500;
+    engine.cost.prefill[2] = 10;
+    engine.cost.prefill[3] = 20;
+    CU_ASSERT_EQUAL_FATAL(cake_engine_predict(&engine, &p), 0);
+    CU_ASSERT_DOUBLE_EQUAL(p.cake_s, 1.5, 1e-9);
+    CU_ASSERT_EQUAL(p.split_tokens, 250);
+    CU_ASSERT_DOUBLE_EQUAL(p.compute_s, 2.2, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(p.load_s, 40 * 0.05 + 0.25, 1e-9);
+    CU_ASSERT_EQUAL(p.best, LOAD_MODE_BOTH);
+    /* 20 pieces in 0.8 s don't do by 0.7 s; in 0.7 s they do. */
+    engine.piece_s = 0.04;
+    CU_ASSERT_EQUAL_FATAL(cake_engine_predict(&engine, &p), 0);
+    CU_ASSERT_EQUAL(p.split_tokens, 250);
+    engine.piece_bytes = 2500;
+    engine.piece_s = 0.03 + 0.005;
+    CU_ASSERT_EQUAL_FATAL(cake_engine_predict(&engine, &p), 0);
+    CU_ASSERT_EQUAL(p.split_tokens, 200);
+    /* The last piece counts as a whole. */
+    engine.n_tokens = 101;
+    CU_ASSERT_EQUAL_FATAL(cake_engine_predict(&engine, &p), 0);
+    CU_ASSERT_DOUBLE_EQUAL(p.load_s, 11 * 0.035 + 0.25, 1e-9);
+    /* The last step makes a short prompt slower than one resource alone. */
+    engine.n_tokens = 20;
+    CU_ASSERT_EQUAL_FATAL(cake_engine_predict(&engine, &p), 0);
+    CU_ASSERT_EQUAL(p.best, LOAD_MODE_COMPUTE);
+    engine.n_tokens = 90;
+    engine.step_tokens = 10;
+    engine.piece_s = 0.001;
+    engine.cost.prefill[1] = 10000;
+    CU_ASSERT_EQUAL_FATAL(cake_engine_predict(&engine, &p), 0);
+    CU_ASSERT_EQUAL(p.best, LOAD_MODE_LOAD);
+    engine.n_tokens = 100000000;
+    CU_ASSERT_EQUAL(cake_engine_predict(&engine, &p), -EINVAL);
+}
+
 /* In order, the cached prompt has 300 tokens computed by 0.3 s and 60 loaded;
  * of the next step it needs 40, the short ones get 60. They meet at 0.4 s, the
  * last step ends at 0.9 s, the 90 tokens left at 0.99 s. */
@@ -153,6 +197,7 @@ int main(void)
     if (CU_initialize_registry() != CUE_SUCCESS)
         return 2;
     suite = CU_add_suite("replay_cake_process", NULL, NULL);
+    CU_add_test(suite, "predict", test_predict);
     CU_add_test(suite, "mix", test_mix);
     CU_add_test(suite, "fluctuation", test_fluctuation);
     CU_add_test(suite, "fluctuation loader", test_fluctuation_loader);

@@ -28,6 +28,12 @@ int replay_complain_output(const char *name, const char *path, int rc);
 #define REPLAY_OUTPUT(name, path, write) \
     ((path) ? replay_complain_output(name, path, write) : 0)
 
+/* Executes the Python script `script` (see plot_find()) with the program's
+ * path, the subcommand's name, and "option=value" for each option that has a
+ * value. Returns the exit status if that fails. */
+int replay_script(const char *script, const char *name,
+                  const struct option_table *table);
+
 /* Prints which required option is missing, and where help is. */
 void replay_missing(const char *name, const char *option);
 
@@ -45,6 +51,7 @@ int replay_command_agree(int argc, char **argv);
 int replay_command_cake(int argc, char **argv);
 int replay_command_cake_adaptive(int argc, char **argv);
 int replay_command_cake_fluctuation(int argc, char **argv);
+int replay_command_cake_run(int argc, char **argv);
 int replay_command_figures(int argc, char **argv);
 int replay_command_simulate(int argc, char **argv);
 int replay_command_sessions(int argc, char **argv);

@@ -1,15 +1,19 @@
 /* conductor-replay: the table of subcommands. */
 #include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/plot/plot.h"
 #include "tools/replay/command.h"
 
 struct command {
     const char *name;
-    const char *summary;
+    const char *summary; /* NULL = for scripts, not listed */
     int (*run)(int argc, char **argv);
 };
 
@@ -44,6 +48,7 @@ static const struct command commands[] = {
      replay_command_cake_fluctuation},
     {"cake-adaptive", "a cached prompt among short ones, simulated",
      replay_command_cake_adaptive},
+    {"cake-run", NULL, replay_command_cake_run},
     {"size", "find the smallest cluster that meets SLOs", replay_command_size},
 };
 
@@ -56,7 +61,9 @@ static void print_help(FILE *file)
           "Request traces in the format of the Mooncake paper (FAST'25).\n\n",
           file);
     for (size_t i = 0; i < COMMAND_COUNT; i++)
-        fprintf(file, "  %-16s  %s\n", commands[i].name, commands[i].summary);
+        if (commands[i].summary)
+            fprintf(file, "  %-16s  %s\n", commands[i].name,
+                    commands[i].summary);
     fputs("\nconductor-replay help COMMAND explains a command.\n"
           "conductor-replay --version prints the version.\n"
           "A file named - is standard output; the text goes to standard error "
@@ -99,6 +106,58 @@ int replay_parse(const struct option_usage *usage,
         return 0;
     *status = 1;
     return replay_complain(usage->name, "%s", error);
+}
+
+/* Appends "option=value" to the file, unless the option has no value. */
+static void put_argument(const struct option_spec *spec, FILE *file)
+{
+    const void *value = spec->value;
+
+    switch (spec->kind) {
+    case OPTION_FLAG:
+        if (*(const bool *)value)
+            fprintf(file, "%s=1", spec->name);
+        return;
+    case OPTION_STRING:
+        fprintf(file, "%s=%s", spec->name, (const char *)value);
+        return;
+    case OPTION_COUNT:
+        fprintf(file, "%s=%" PRIu64, spec->name, *(const uint64_t *)value);
+        return;
+    case OPTION_U32:
+        fprintf(file, "%s=%" PRIu32, spec->name, *(const uint32_t *)value);
+        return;
+    case OPTION_NUMBER:
+        fprintf(file, "%s=%.17g", spec->name, *(const double *)value);
+        return;
+    default:
+        if (*(const char *const *)value)
+            fprintf(file, "%s=%s", spec->name, *(const char *const *)value);
+    }
+}
+
+int replay_script(const char *script, const char *name,
+                  const struct option_table *table)
+{
+    char program[PATH_MAX], path[PATH_MAX + 64];
+    char **argv = calloc(table->count + 7, sizeof(*argv));
+    const char *const first[] = {"python3", "-B", path, program, name};
+    size_t n = sizeof first / sizeof first[0], size;
+
+    if (!argv)
+        return replay_complain(name, "out of memory");
+    memcpy(argv, first, sizeof first);
+    plot_find(script, program, path);
+    for (size_t i = 0; i < table->count; i++) {
+        FILE *file = open_memstream(&argv[n++], &size);
+
+        if (file)
+            put_argument(&table->specs[i], file);
+        if (!file || fclose(file) != 0)
+            return replay_complain(name, "out of memory");
+    }
+    execvp(argv[0], argv);
+    return replay_complain(name, "needs python3: %s", strerror(errno));
 }
 
 static const struct command *find_command(const char *name)

@@ -1,0 +1,376 @@
+"""conductor-replay cake, cake-fluctuation and cake-adaptive, which run it with
+PROGRAM COMMAND, and option=value for each of their options, checked. Plans and
+steps come from the scheduler's core, by PROGRAM cake-run."""
+import math
+import os
+import signal
+import subprocess
+import sys
+
+from cake_input import (OWN, Refused, json_text, read_calibration, read_table)
+
+ORDERS = 'fifo', 'uncached_first'
+
+# The ways compared by cake-fluctuation: name, column.
+WAYS = (('computed', 'compute_s'), ('loaded', 'load_s'),
+        ('split as planned', 'split_s'), ('both until met', 'cake_s'),
+        ('ideal', 'ideal_s'))
+
+
+NO_MATPLOTLIB = ("not drawn, Python's matplotlib is missing: install Debian's "
+                 'python3-matplotlib')
+
+
+class Unknown(Refused):
+    """The calibration does not have the hardware or model."""
+
+
+def make_engine(costs, row, what_is_chunk='chunk'):
+    """Returns a row's constants, as cake-run takes them (process.h)."""
+    hardware, model = row['hardware'], row['model']
+    chunk, tokens = row['chunk'], costs['chunk_tokens']
+    if model not in costs['kv_bytes_per_token']:
+        raise Unknown('model: the calibration has no kv_bytes_per_token of '
+                      f'"{model}"')
+    if (hardware, model) not in costs['chunk_cost_s']:
+        raise Unknown('hardware: the calibration has no chunk_cost_s of '
+                      f'"{model}" on "{hardware}"')
+    step = math.floor(chunk * row['util_pct'] + 0.5)
+    if step < 1:
+        raise Refused(f'util_pct: {100 * row["util_pct"]:g} % of a chunk of '
+                      f'{chunk} tokens is less than one')
+    # A step takes alpha of a chunk of its size, and beta for every step
+    # before it.
+    alpha, beta = costs['chunk_cost_s'][hardware, model]
+    chunks = chunk / tokens
+    a, b = alpha * chunks, beta * chunks * step / tokens
+    if a < b:
+        raise Refused(f'{what_is_chunk}: {chunk} tokens are too many for a '
+                      f'calibration of chunks of {tokens}')
+    piece_bytes = (float(costs['io_piece_tokens']) *
+                   float(costs['kv_bytes_per_token'][model]) *
+                   row['kv_bits'] / 16)
+    # Step k of s tokens takes a + b k, so t tokens take, with k = t / s,
+    #   T(t) = a k + b k (k - 1) / 2 = (a / s - b / 2s) t + (b / 2s^2) t^2
+    # and u tokens behind p take T(p + u) - T(p): the cost model's form.
+    s = float(step)
+    return (row['seq_len'], step, costs['io_piece_tokens'], piece_bytes,
+            costs['io_piece_s'],
+            piece_bytes * 8 / (row['bandwidth_gbps'] * 1e9) +
+            costs['io_piece_s'], costs['io_fixed_s'], costs['final_step_s'],
+            (a / s - b / (2 * s)) * 1e6, b / (2 * s * s) * 1e6,
+            b / (s * s) * 1e6)
+
+
+def percentile(values, share):
+    """Interpolates linearly between the ranks."""
+    values = sorted(values)
+    rank = share * (len(values) - 1)
+    low = int(rank)
+    if low + 1 >= len(values):
+        return values[-1]
+    return values[low] + (rank - low) * (values[low + 1] - values[low])
+
+
+class Command:
+    """What the commands share: options, costs, the core, output files."""
+
+    def __init__(self, program, name, options):
+        self.name, self.options, self.status = name, options, 0
+        self.core = subprocess.Popen([program, 'cake-run'], text=True,
+                                     stdin=subprocess.PIPE,
+                                     stdout=subprocess.PIPE)
+
+    def costs(self):
+        path = self.options.get('calibration')
+        return read_calibration(path) if path else OWN
+
+    def ask(self, kind, *numbers):
+        """Returns the words of the core's answer; None = it has none."""
+        self.core.stdin.write(' '.join([kind, *map(repr, numbers)]) + '\n')
+        self.core.stdin.flush()
+        words = self.core.stdout.readline().split()
+        return None if words in ([], ['error']) else words
+
+    def plan(self, engine):
+        """Returns compute_s, load_s, cake_s, split_tokens and the fastest."""
+        words = self.ask('plan', *engine)
+        return words and (*map(float, words[:3]), int(words[3]), words[4])
+
+    def count(self, option):
+        return int(self.options[option])
+
+    def complain(self, what):
+        sys.stdout.flush()
+        print(f'conductor-replay {self.name}: {what}', file=sys.stderr)
+        self.status = 1
+
+    def output(self, option, make):
+        """Writes what make() returns, bytes or why not, to the option's file,
+        if it has one."""
+        path = self.options.get(option)
+        if not path:
+            return
+        data = make()
+        is_open = path.startswith('/dev/fd/')
+        shown = f'--{option} -' if is_open else path
+        if isinstance(data, str):
+            self.complain(f'{shown}: {data}')
+            return
+        try:
+            f = open(os.dup(int(path[8:])) if is_open else path, 'wb')
+        except OSError as e:
+            self.complain(f'{shown}: {e.strerror}')
+            return
+        try:
+            with f:
+                f.write(data)
+        except OSError:
+            self.complain(f'{shown}: {os.strerror(5)}')
+
+    def outputs(self, csv, kind, title, more=''):
+        """Writes --csv, and --plot of the same data and more."""
+        def draw():
+            done = subprocess.run(
+                [sys.executable, '-B', os.path.join(
+                    os.path.dirname(__file__), 'draw.py'), kind, title],
+                input=(csv + more).encode(), stdout=subprocess.PIPE,
+                check=False)
+            if done.returncode < 0:  # Ctrl-C goes to both
+                os.kill(os.getpid(), -done.returncode)
+            return (NO_MATPLOTLIB if done.returncode == 3 else
+                    done.stdout if done.returncode == 0 else
+                    'not drawn, its script failed')
+        self.output('csv', csv.encode)
+        self.output('plot', draw)
+
+
+def predict(command, costs, row):
+    """Adds the prediction to a row."""
+    planned = command.plan(make_engine(costs, row))
+    if not planned:
+        raise Refused(f'seq_len: {row["seq_len"]} tokens take too long to '
+                      'compute')
+    compute_s, load_s, cake_s, split, best = planned
+    io, compute = load_s / cake_s, compute_s / cake_s
+    row.update(
+        util_pct=100 * row['util_pct'], predicted_speedup_io=io,
+        predicted_speedup_compute=compute,
+        rel_error_io=abs(io / row['speedup_io'] - 1),
+        rel_error_compute=abs(compute / row['speedup_compute'] - 1),
+        predicted_cake_s=cake_s, predicted_load_s=load_s,
+        predicted_compute_s=compute_s, split_tokens=split, fastest=best)
+
+
+def print_table(rows, errors, skipped):
+    print(' ' * 70 + f'{"speed-up over loading":<24}  over computing')
+    print('%-8s %5s %6s  %-15s %7s %6s %4s  %8s  %7s %9s %6s  %7s %9s %6s  %s'
+          % ('hardware', 'util', 'Gbit/s', 'model', 'tokens', 'chunk', 'bits',
+             'TTFT (s)', 'paper', 'predicted', 'error', 'paper', 'predicted',
+             'error', 'fastest'))
+    for r in rows:
+        print('%-8s %4g%% %6g  %-15s %7d %6d %4d  %8.3f  %7.2f %9.2f %5.1f%%  '
+              '%7.2f %9.2f %5.1f%%  %s' % (
+                  r['hardware'], r['util_pct'], r['bandwidth_gbps'],
+                  r['model'], r['seq_len'], r['chunk'], r['kv_bits'],
+                  r['predicted_cake_s'], r['speedup_io'],
+                  r['predicted_speedup_io'], 100 * r['rel_error_io'],
+                  r['speedup_compute'], r['predicted_speedup_compute'],
+                  100 * r['rel_error_compute'], r['fastest']))
+    (io, io_most), (compute, compute_most) = (
+        (100 * percentile(e, 0.5), 100 * max(e)) for e in errors)
+    print(f'\n{len(rows)} row{"" if len(rows) == 1 else "s"}. Relative error '
+          f'over loading: median {io:.2f} %, largest {io_most:.2f} %;\n'
+          f'over computing: median {compute:.2f} %, largest '
+          f'{compute_most:.2f} %.')
+    if skipped:
+        print(f'{skipped} row{"" if skipped == 1 else "s"} skipped that the '
+              'calibration does not know.')
+
+
+CSV_FORMATS = {
+    'hardware': '%s', 'util_pct': '%g', 'bandwidth_gbps': '%g', 'model': '%s',
+    'seq_len': '%d', 'chunk': '%d', 'kv_bits': '%d', 'speedup_io': '%g',
+    'speedup_compute': '%g', 'predicted_speedup_io': '%.4f',
+    'predicted_speedup_compute': '%.4f', 'predicted_cake_s': '%.6f',
+    'predicted_load_s': '%.6f', 'predicted_compute_s': '%.6f',
+    'split_tokens': '%d', 'fastest': '%s'}
+
+
+def cake(command):
+    """Predicts a table, beside what the paper states."""
+    options, costs = command.options, command.costs()
+    table, known = read_table(options['table']), []
+    try:
+        for row in table:
+            try:
+                predict(command, costs, row)
+                known.append(row)
+            except Unknown:
+                if 'skip-unknown' not in options:
+                    raise
+        if not known:
+            raise Refused('no row is known to the calibration')
+    except Refused as why:
+        raise Refused(f'{options["table"]:.160}:{row["line"]}: '
+                      f'{str(why):.300}') from None
+    skipped = len(table) - len(known)
+    errors = [[r[f'rel_error_{over}'] for r in known]
+              for over in ('io', 'compute')]
+    if 'json' in options:
+        names = 'speedup_io', 'speedup_compute'
+        for row in known:
+            del row['line']
+        print(json_text({
+            'median_rel_error': dict(zip(names, [percentile(e, 0.5)
+                                                 for e in errors])),
+            'largest_rel_error': dict(zip(names, map(max, errors))),
+            'skipped_rows': skipped, 'rows': known}, 12, indent=2,
+            sort_keys=True, ensure_ascii=False))
+    else:
+        print_table(known, errors, skipped)
+    command.outputs(
+        ','.join(CSV_FORMATS) + '\n' +
+        ''.join(','.join(CSV_FORMATS.values()) % tuple(
+            r[name] for name in CSV_FORMATS) + '\n' for r in known),
+        'cake', "Cake's speed-ups: published and predicted")
+
+
+def experiment_engine(options, costs, utilisation, gbps):
+    return make_engine(costs, {
+        'hardware': options['hardware'], 'model': options['model'],
+        'util_pct': utilisation, 'bandwidth_gbps': gbps,
+        'seq_len': int(options['tokens']), 'chunk': costs['chunk_tokens'],
+        'kv_bits': int(options['kv-bits'])})
+
+
+def plan_means(command, costs):
+    """Returns cake_s and split_tokens of the means: half the budget, half the
+    bandwidth."""
+    options, budget = command.options, command.count('budget')
+    mean = budget / 2 / costs['chunk_tokens']
+    if mean > 1:
+        raise Refused(f'--budget {budget}: its mean is more than a step\'s '
+                      f'{costs["chunk_tokens"]} tokens')
+    planned = command.plan(experiment_engine(options, costs, mean,
+                                             float(options['gbps']) / 2))
+    if not planned:
+        raise Refused(f'--tokens {options["tokens"]}: take too long to compute')
+    return planned[2:4]
+
+
+def print_fluctuation(options, seeds, times, planned):
+    def mean_ratio(way):
+        return sum(t[way] / t[3] for t in times) / len(times)
+
+    print(f'simulated: {options["tokens"]} cached tokens of {options["model"]} '
+          f'on {options["hardware"]}, budget 0 to {options["budget"]} tokens '
+          f'a step,\nbandwidth 0 to {float(options["gbps"]):g} Gbit/s anew '
+          f'every {float(options["period-ms"]):g} ms; seconds to the first '
+          f'token\n\n{"seed":>6}' + ''.join(f'  {n:>16}' for n, _ in WAYS))
+    for seed, t in zip(seeds, times):
+        print(f'{seed:6}' + ''.join(f'  {x:16.3f}' for x in t))
+    print('  mean' + ''.join(f'  {sum(x) / len(times):16.3f}'
+                             for x in zip(*times)))
+    worst = max(t[3] / min(t[0], t[1]) for t in times)
+    print('\nTime to the first token over that of both until they meet, means '
+          f'of the runs:\ncomputed {mean_ratio(0):.2f}, loaded '
+          f'{mean_ratio(1):.2f}, split as planned {mean_ratio(2):.3f}, ideal '
+          f'{mean_ratio(4):.3f}. Both took at most\n{worst:.2f} times the '
+          'better of computed and loaded. From the mean budget and bandwidth\n'
+          f'the load plan expects {planned[0]:.3f} s and {planned[1]} computed '
+          'tokens.')
+
+
+def cake_fluctuation(command):
+    """Budget and bandwidth that change."""
+    options, costs = command.options, command.costs()
+    planned = plan_means(command, costs)
+    engine = experiment_engine(options, costs, 1, float(options['gbps']))
+    first = command.count('seed')
+    seeds, runs = range(first, first + command.count('runs')), []
+    for seed in seeds:
+        words = command.ask('fluctuate', *engine, command.count('budget'),
+                            float(options['gbps']),
+                            float(options['period-ms']) / 1e3, seed, planned[1])
+        if not words:
+            raise Refused(f'seed {seed}: the prompt takes more than a day')
+        runs.append(words)
+    times = [[float(x) for x in words[:5]] for words in runs]
+    print_fluctuation(options, seeds, times, planned)
+    course = [float(x) for x in runs[0][6:]]
+    command.outputs(
+        'seed,' + ','.join(c for _, c in WAYS) +
+        ',met_tokens,planned_s,planned_tokens\n' +
+        ''.join(f'{seed}' + ''.join(f',{x:.6f}' for x in t) +
+                f',{words[5]},{planned[0]:.6f},{planned[1]}\n'
+                for seed, t, words in zip(seeds, times, runs)),
+        'cake_fluctuation', 'Budget and bandwidth that change (simulated)',
+        '\nat_s,computed_tokens,loaded_tokens\n' +
+        ''.join('%.9g,%.9g,%.9g\n' % tuple(course[i:i + 3])
+                for i in range(0, len(course), 3)))
+
+
+def cake_adaptive(command):
+    """A cached prompt among short ones, in two orders."""
+    options, costs = command.options, command.costs()
+    runs, first = command.count('runs'), command.count('seed')
+    least, most = command.count('short-min'), command.count('short-max')
+    points = []
+    for gbps in map(float, options['bandwidths'].split(',')):
+        engine = experiment_engine(options, costs, 1, gbps)
+        sums = {order: [0.0] * 5 for order in ORDERS}
+        for seed in range(first, first + runs):
+            for order in ORDERS:
+                one = command.ask(order, *engine, seed, command.count('short'),
+                                  least, most)
+                sums[order] = [x + float(y) * (1 / runs)
+                               for x, y in zip(sums[order], one)]
+        points += [(gbps, order, *sums[order]) for order in ORDERS]
+    print(f'simulated: {options["tokens"]} cached tokens of {options["model"]} '
+          f'on {options["hardware"]}, then {options["short"]} prompts of '
+          f'{least} to {most}\ntokens; means of {runs} runs\n\n'
+          '%7s %-14s %9s %12s %12s %12s %10s %8s' % (
+              'Gbit/s', 'order', 'all (s)', 'cached TTFT', 'short TTFT',
+              'tokens/s', 'computed', 'gain'))
+    for i, (gbps, order, done, cached, short, computed, rate) in enumerate(
+            points):
+        gain = ('' if i % 2 == 0 else
+                f' {100 * (points[i - 1][2] / done - 1):+6.1f} %')
+        print('%7g %-14s %9.3f %12.3f %12.3f %12.0f %10.0f%s' % (
+            gbps, order, done, cached, short, rate, computed, gain))
+    command.outputs(
+        'bandwidth_gbps,order,runs,done_s,cached_ttft_s,short_ttft_mean_s,'
+        'tokens_per_s,computed_tokens\n' +
+        ''.join(f'{gbps:g},{order},{runs},{done:.6f},{cached:.6f},{short:.6f},'
+                f'{rate:.3f},{computed:.1f}\n'
+                for gbps, order, done, cached, short, computed, rate in points),
+        'cake_adaptive', 'A cached prompt among short ones (simulated)')
+
+
+def main():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends without a traceback
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    for f in sys.stdout, sys.stderr:
+        f.reconfigure(encoding='utf-8', errors='surrogateescape')
+    _, program, name, *given = sys.argv
+    command = Command(program, name,
+                      dict(x.split('=', 1) for x in given if x))
+    try:
+        {'cake': cake, 'cake-fluctuation': cake_fluctuation,
+         'cake-adaptive': cake_adaptive}[name](command)
+    except Refused as why:
+        command.complain(why)
+    command.core.stdin.close()
+    command.core.wait()
+    try:
+        sys.stdout.flush()
+    except OSError as e:
+        print(f'conductor-replay: standard output: {e.strerror}',
+              file=sys.stderr)
+        os._exit(1)
+    return command.status
+
+
+if __name__ == '__main__':
+    sys.exit(main())
