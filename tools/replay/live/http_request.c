@@ -17,9 +17,13 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/event_loop.h"
 #include "tools/replay/live/answer.h"
+
+/* Servers close idle connections, some after a few seconds. */
+#define IDLE_MAX_US 1000000
 
 struct replay_request {
     struct replay_request_params params;
@@ -32,6 +36,39 @@ struct replay_request {
     const char *failure; /* from the error callback, or NULL */
     struct replay_answer answer;
 };
+
+void replay_idle_fini(struct replay_idle *idle)
+{
+    for (size_t i = 0; i < idle->count; i++)
+        evhttp_connection_free(idle->last[i].connection);
+    free(idle->last);
+    *idle = (struct replay_idle){0};
+}
+
+/* Returns the most recently used connection, now the caller's; or NULL, with
+ * all connections closed, if it has been idle too long. The server may still
+ * have closed it. */
+static struct evhttp_connection *idle_take(struct replay_idle *idle)
+{
+    size_t n = idle->count;
+
+    if (n > 0 && clock_now_us() - idle->last[n - 1].since_us < IDLE_MAX_US)
+        return idle->last[--idle->count].connection;
+    replay_idle_fini(idle); /* the others are older */
+    return NULL;
+}
+
+/* Keeps a connection whose answer is complete. Returns NULL, or the connection,
+ * still the caller's, when out of memory. */
+static struct evhttp_connection *idle_keep(struct replay_idle *idle,
+                                           struct evhttp_connection *one)
+{
+    if (array_reserve(idle->last, idle->capacity, idle->count + 1))
+        return one;
+    idle->last[idle->count].connection = one;
+    idle->last[idle->count++].since_us = clock_now_us();
+    return NULL;
+}
 
 static struct timeval timeval_of(int64_t us)
 {
@@ -172,7 +209,7 @@ static int send_request(struct replay_request *r)
     struct timeval silence = timeval_of(r->params.timeout_us + 5000000);
 
     if (!r->again)
-        r->connection = replay_idle_take(r->params.idle);
+        r->connection = idle_take(r->params.idle);
     r->reused = r->connection;
     if (!r->connection)
         r->connection = replay_server_connect(r->params.server, r->params.base);
@@ -193,7 +230,7 @@ static int send_request(struct replay_request *r)
 static void reap(struct replay_request *r)
 {
     if (r->over && r->answer.record->status != 0 && !r->failure)
-        r->connection = replay_idle_keep(r->params.idle, r->connection);
+        r->connection = idle_keep(r->params.idle, r->connection);
     r->params.done(r->params.arg, r->params.record);
     request_free(r);
 }

@@ -11,11 +11,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tools/replay/live/idle.h"
 #include "tools/replay/live/server.h"
 #include "tools/replay/report/record.h"
 
+struct evhttp_connection;
 struct replay_request;
+
+/* Idle connections, kept for the next request. {0} is an empty list. */
+struct replay_idle {
+    struct {
+        struct evhttp_connection *connection;
+        int64_t since_us;
+    } * last; /* (count), most recently used last */
+    size_t count, capacity;
+};
+
+/* Closes all connections. */
+void replay_idle_fini(struct replay_idle *idle);
 
 /* The request has ended and filled its record; it is freed after this call. */
 typedef void replay_request_cb(void *arg, struct replay_record *record);

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "sim/sim.h"
-#include "tools/replay/list.h"
 
 /* Adds a setting; refuses a name given twice. */
 static int add(struct policy_settings *s, const char *text, char *error,

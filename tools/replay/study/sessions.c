@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "tools/replay/command.h"
-#include "tools/replay/list.h"
 #include "tools/replay/simulate/policies.h"
 #include "tools/replay/study/study.h"
 

@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "tools/replay/command.h"
-#include "tools/replay/list.h"
 #include "tools/replay/report/report.h"
 #include "tools/replay/trace/stream.h"
 #include "tools/replay/trace/workload.h"

@@ -3,7 +3,6 @@
 #include <stdio.h>
 
 #include "tools/replay/command.h"
-#include "tools/replay/list.h"
 #include "tools/replay/paper/cake/process.h"
 
 static const struct option_usage cake_usage = {

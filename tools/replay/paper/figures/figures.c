@@ -5,7 +5,6 @@
 #include <stdint.h>
 
 #include "tools/replay/command.h"
-#include "tools/replay/list.h"
 
 static const struct option_usage usage = {
     .name = "figures",

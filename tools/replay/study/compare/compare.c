@@ -7,9 +7,7 @@
 #include <stdlib.h>
 
 #include "tools/replay/command.h"
-#include "tools/replay/list.h"
 #include "tools/replay/simulate/policies.h"
-#include "tools/replay/study/compare/rules.h"
 #include "tools/replay/study/study.h"
 
 static const struct option_usage usage = {

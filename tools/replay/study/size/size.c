@@ -10,7 +10,6 @@
 #include "conductor/core/schedule/schedule.h"
 #include "tools/replay/command.h"
 #include "tools/replay/simulate/policies.h"
-#include "tools/replay/study/size/over_time.h"
 #include "tools/replay/trace/stream.h"
 #include "traces/stats.h"
 

@@ -43,4 +43,22 @@ void replay_size_print(const struct replay_sizing *z, FILE *file);
 [[nodiscard]] int replay_size_plot(const struct replay_sizing *z,
                                    const char *path);
 
+/* Every split of a node count, fully simulated, by prefill nodes. */
+struct over_time {
+    double interval_s;
+    struct replay_case *cases; /* (n), with intervals; owned */
+    size_t n;
+};
+
+/* Frees the cases. */
+void over_time_fini(struct over_time *o);
+
+/* Prints a line per interval: the split with the most effective requests of
+ * those that arrived in it (ties: shortest mean TTFT); last, the best fixed
+ * split. */
+void over_time_print(const struct over_time *o, FILE *file);
+
+/* Writes a line per interval and split. Returns 0 or a negative errno. */
+[[nodiscard]] int over_time_csv(const struct over_time *o, const char *path);
+
 #endif

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-#include "tools/replay/list.h"
+#include "tools/replay/options.h"
 #include "tools/replay/study/sweep/draw.h"
 
 #define SWEEP_POLICIES_MAX 16
