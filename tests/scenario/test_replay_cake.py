@@ -14,6 +14,7 @@ from harness import FolderCase
 from test_replay import ROOT, replay
 
 sys.path.append(os.path.join(ROOT, 'tools', 'replay', 'paper', 'cake'))
+import cake
 import cake_input
 
 OWN = os.path.join(ROOT, 'tests', 'scenario', 'data', 'cake.csv')
@@ -402,6 +403,62 @@ class Cake(FolderCase):
                 self.assertEqual(done.returncode, status, done.stderr)
                 self.assertIn(words, done.stderr)
                 self.assertEqual(done.stdout, '')
+
+
+def fluctuation(seed, n=4000, budget=100, gbps=8e-3, period_s=0.03,
+                extra_s=0.03, split=0):
+    """A token takes a millisecond in steps of 100, the last step half a
+    second, a piece of ten tokens 10 kB and 0.03 s beside."""
+    return cake.Fluctuation((n, 100, 10, 10000, extra_s, 0.05, 0.25, 0.5, 1000,
+                             0, 0), budget, gbps, period_s, seed, split)
+
+
+class Fluctuation(unittest.TestCase):
+    def test_any(self):
+        """What holds whatever is drawn."""
+        seeds = range(300)
+        for seed in seeds:
+            r = fluctuation(seed, split=2000)
+            with self.subTest(seed=seed):
+                self.assertEqual(vars(r), vars(fluctuation(seed, split=2000)))
+                self.assertTrue(r.in_a_day)
+                self.assertLess(r.ideal_s, r.cake_s)
+                self.assertLess(r.cake_s, r.ideal_s + 0.1 + 0.5 + 0.06 + 0.5)
+                self.assertLess(r.ideal_s, min(r.split_s, r.compute_s,
+                                               r.load_s))
+                self.assertGreater(len(r.course), 2)
+                for i, (before, at) in enumerate(zip(r.course, r.course[1:])):
+                    self.assertGreater(at[0], before[0])
+                    self.assertGreaterEqual(at[1], before[1])
+                    self.assertLessEqual(at[2], before[2])
+                    self.assertEqual(at[1] >= at[2], i + 2 == len(r.course))
+                self.assertAlmostEqual(r.course[-1][0] + 0.5, r.cake_s, 9)
+        # Half the budget on average, and half a step more at the end.
+        self.assertAlmostEqual(statistics.mean(
+            fluctuation(s).compute_s for s in seeds), 8.05, delta=0.2)
+
+    def test_loader(self):
+        """It goes on from step to step just as it does alone."""
+        for seed in range(20):
+            r = fluctuation(seed, budget=1)
+            met_s = r.cake_s - 0.5
+            self.assertTrue(0 < r.met_tokens < 300)
+            alone_s = fluctuation(seed, 4000 - r.met_tokens,
+                                  budget=1).load_s - 0.25
+            self.assertTrue(met_s - 0.1 - 1e-9 < alone_s <= met_s + 1e-9)
+
+    def test_ends(self):
+        """Only one of the two gets anything to speak of."""
+        r = fluctuation(7, gbps=1e-7, period_s=1, split=4000)
+        self.assertFalse(r.in_a_day)
+        self.assertEqual(r.met_tokens, 4000)
+        self.assertAlmostEqual(r.cake_s, r.compute_s + 0.5, 9)
+        self.assertAlmostEqual(r.split_s, r.cake_s, 9)
+        r = fluctuation(7, gbps=1e6, period_s=1, extra_s=1e-9)
+        self.assertTrue(r.in_a_day)
+        self.assertLessEqual(r.met_tokens, 100)
+        self.assertAlmostEqual(r.load_s, 0.25, 3)
+        self.assertAlmostEqual(r.cake_s, 0.1 + 0.5, 9)
 
 
 class Experiments(FolderCase):

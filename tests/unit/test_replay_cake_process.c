@@ -1,8 +1,6 @@
-/* The simulated experiments of the Cake paper, by hand and by what must hold.
- */
+/* The process of the Cake paper, by hand. */
 #include <CUnit/Basic.h>
 #include <errno.h>
-#include <string.h>
 
 #include "tools/replay/paper/cake/process.h"
 
@@ -101,94 +99,6 @@ static void test_mix(void)
     CU_ASSERT_EQUAL(cake_mix_run(&mix, &m), -EINVAL);
 }
 
-/* What holds whatever is drawn. */
-static void test_fluctuation(void)
-{
-    const struct cake_engine engine = flat_engine(4000);
-    static struct cake_fluctuated r;
-    static struct cake_fluctuated again;
-    double compute_s = 0;
-
-    for (uint64_t seed = 0; seed < 300; seed++) {
-        const struct cake_fluctuation f = {.engine = &engine,
-                                           .budget_max_tokens = 100,
-                                           .gbps_max = 8e-3,
-                                           .period_s = 0.03,
-                                           .seed = seed,
-                                           .split_tokens = 2000};
-        double longest_s = 0.1 + engine.final_step_s + 0.06 + 0.5;
-
-        CU_ASSERT_EQUAL_FATAL(cake_fluctuate(&f, &r), 0);
-        CU_ASSERT_EQUAL_FATAL(cake_fluctuate(&f, &again), 0);
-        CU_ASSERT_EQUAL(memcmp(&r, &again, sizeof r), 0);
-        CU_ASSERT(r.ideal_s < r.cake_s && r.cake_s < r.ideal_s + longest_s);
-        CU_ASSERT(r.ideal_s < r.split_s);
-        CU_ASSERT(r.ideal_s < r.compute_s && r.ideal_s < r.load_s);
-        CU_ASSERT(r.n_course > 2);
-        for (size_t i = 1; i < r.n_course; i++) {
-            double met = r.computed_tokens[i] >= r.unloaded_tokens[i];
-
-            CU_ASSERT(r.course_s[i] > r.course_s[i - 1]);
-            CU_ASSERT(r.computed_tokens[i] >= r.computed_tokens[i - 1]);
-            CU_ASSERT(r.unloaded_tokens[i] <= r.unloaded_tokens[i - 1]);
-            CU_ASSERT_EQUAL(met, i + 1 == r.n_course);
-        }
-        CU_ASSERT_DOUBLE_EQUAL(r.course_s[r.n_course - 1] + 0.5, r.cake_s,
-                               1e-9);
-        compute_s += r.compute_s / 300;
-    }
-    /* Half the budget on average, and half a step more at the end. */
-    CU_ASSERT_DOUBLE_EQUAL(compute_s, 8.05, 0.2);
-}
-
-/* Only one of the two gets anything to speak of. */
-static void test_fluctuation_ends(void)
-{
-    struct cake_engine engine = flat_engine(4000);
-    static struct cake_fluctuated r;
-    struct cake_fluctuation f = {.engine = &engine,
-                                 .budget_max_tokens = 100,
-                                 .gbps_max = 1e-7,
-                                 .period_s = 1,
-                                 .seed = 7,
-                                 .split_tokens = 4000};
-
-    CU_ASSERT_EQUAL(cake_fluctuate(&f, &r), -ERANGE); /* of loading */
-    CU_ASSERT_EQUAL(r.met_tokens, 4000);
-    CU_ASSERT_DOUBLE_EQUAL(r.cake_s, r.compute_s + 0.5, 1e-9);
-    CU_ASSERT_DOUBLE_EQUAL(r.split_s, r.cake_s, 1e-9);
-    f.gbps_max = 1e6;
-    f.split_tokens = 0;
-    engine.piece_extra_s = 1e-9;
-    CU_ASSERT_EQUAL(cake_fluctuate(&f, &r), 0);
-    CU_ASSERT(r.met_tokens <= 100);
-    CU_ASSERT_DOUBLE_EQUAL(r.load_s, engine.load_fixed_s, 1e-3);
-    CU_ASSERT_DOUBLE_EQUAL(r.cake_s, 0.1 + 0.5, 1e-9);
-}
-
-/* The loader goes on from step to step just as it does alone. */
-static void test_fluctuation_loader(void)
-{
-    static struct cake_fluctuated r;
-
-    for (uint64_t seed = 0; seed < 20; seed++) {
-        struct cake_engine engine = flat_engine(4000);
-        const struct cake_fluctuation f = {.engine = &engine,
-                                           .budget_max_tokens = 1,
-                                           .gbps_max = 8e-3,
-                                           .period_s = 0.03,
-                                           .seed = seed};
-
-        CU_ASSERT_EQUAL_FATAL(cake_fluctuate(&f, &r), 0);
-        double met_s = r.cake_s - engine.final_step_s;
-        CU_ASSERT(r.met_tokens > 0 && r.met_tokens < 300);
-        engine.n_tokens -= r.met_tokens;
-        CU_ASSERT_EQUAL_FATAL(cake_fluctuate(&f, &r), 0);
-        double alone_s = r.load_s - engine.load_fixed_s;
-        CU_ASSERT(alone_s <= met_s + 1e-9 && alone_s > met_s - 0.1 - 1e-9);
-    }
-}
-
 int main(void)
 {
     CU_pSuite suite;
@@ -199,9 +109,6 @@ int main(void)
     suite = CU_add_suite("replay_cake_process", NULL, NULL);
     CU_add_test(suite, "predict", test_predict);
     CU_add_test(suite, "mix", test_mix);
-    CU_add_test(suite, "fluctuation", test_fluctuation);
-    CU_add_test(suite, "fluctuation loader", test_fluctuation_loader);
-    CU_add_test(suite, "fluctuation ends", test_fluctuation_ends);
     CU_basic_run_tests();
     failures = CU_get_number_of_failures();
     CU_cleanup_registry();

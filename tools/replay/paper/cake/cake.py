@@ -21,6 +21,14 @@ NO_MATPLOTLIB = ("not drawn, Python's matplotlib is missing: install Debian's "
                  'python3-matplotlib')
 
 
+def mixed(x):
+    """One value of splitmix64, as random_mix() (traces/random.h)."""
+    x = (x + 0x9e3779b97f4a7c15) % 2 ** 64
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9 % 2 ** 64
+    x = (x ^ x >> 27) * 0x94d049bb133111eb % 2 ** 64
+    return x ^ x >> 31
+
+
 class Unknown(Refused):
     """The calibration does not have the hardware or model."""
 
@@ -60,6 +68,110 @@ def make_engine(costs, row, what_is_chunk='chunk'):
             costs['io_piece_s'], costs['io_fixed_s'], costs['final_step_s'],
             (a / s - b / (2 * s)) * 1e6, b / (2 * s * s) * 1e6,
             b / (s * s) * 1e6)
+
+
+MOST_S = 86400.0
+COST_MAX_US = 1e12
+COURSE_POINTS = 512  # most that are drawn
+
+
+class Fluctuation:
+    """A prompt whose engine draws its tokens before every step, and whose link
+    draws its bandwidth every period: what each way of filling the cache takes.
+    The same seed gives every way the same draws. The engine is one of
+    make_engine(), of utilisation 1; `split`: tokens computed by a plan."""
+
+    def __init__(self, engine, budget, gbps, period_s, seed, split):
+        (self.n, self.step_tokens, self.piece_tokens, self.piece_bytes,
+         self.extra_s, _, load_fixed_s, final_s, *self.cost) = engine
+        self.budget, self.gbps, self.period_s = budget, gbps, period_s
+        self.keys = [mixed(seed * 4 + kind) for kind in (1, 2)]
+        self.compute_s = self.computed_s(self.n)
+        self.load_s = self.loaded_s(self.n) + load_fixed_s
+        self.split_s = max(self.computed_s(split),
+                           self.loaded_s(self.n - split)) + final_s
+        self.course = []  # (s, computed, not loaded) at the end of each step
+        self.cake_s = self.meet() + final_s
+        self.ideal_s = self.ideal()
+        self.in_a_day = max(self.compute_s, self.load_s) < MOST_S
+
+    def draw(self, kind, i):
+        """Returns the i-th draw of its kind, uniform in [0, 1)."""
+        return (mixed(self.keys[kind] + i) >> 11) * 2.0 ** -53
+
+    def step(self, front):
+        """Front: steps, time and tokens of the engine at the end of a step.
+        Other requests fill the rest of the step, so its time is a full one's,
+        as cost_model_prefill_us() (predictor/) has it."""
+        steps, at_s, tokens = front
+        u, (a, b, c) = float(self.step_tokens), self.cost
+        us = min(max(1.0, u * (a + b * u + c * tokens)), COST_MAX_US)
+        return (steps + 1, at_s + (int(us) + (us - int(us) >= 0.5)) * 1e-6,
+                tokens + int(self.draw(0, steps) * (self.budget + 1.0)))
+
+    def load(self, back, until_s, pieces):
+        """Back: periods that are over, time and pieces of the loader. Loads
+        until a time, or until so many pieces are loaded."""
+        periods, at_s, loaded = back
+        while at_s < until_s and loaded < pieces:
+            gbps = self.gbps * self.draw(1, periods)
+            piece_s = (self.piece_bytes * 8 / (gbps * 1e9) + self.extra_s
+                       if gbps else math.inf)
+            end_s = (periods + 1) * self.period_s
+            stop_s = min(end_s, until_s, at_s + (pieces - loaded) * piece_s)
+            loaded = (pieces if stop_s < end_s and stop_s < until_s else
+                      min(pieces, loaded + (stop_s - at_s) / piece_s))
+            at_s = stop_s
+            periods += stop_s >= end_s
+        return periods, at_s, loaded
+
+    def computed_s(self, tokens):
+        """Returns the end of the step in which so many are computed."""
+        front = 0, 0.0, 0
+        while front[2] < tokens and front[1] < MOST_S:
+            front = self.step(front)
+        return front[1]
+
+    def loaded_s(self, tokens):
+        pieces = math.ceil(tokens / self.piece_tokens)
+        return self.load((0, 0.0, 0.0), MOST_S, pieces)[1]
+
+    def meet(self):
+        """Moves both until they meet; checked at the end of each step."""
+        front, back, loaded = (0, 0.0, 0), (0, 0.0, 0.0), 0.0
+        pieces = math.ceil(self.n / self.piece_tokens)
+        while True:
+            self.course.append((front[1], min(front[2], self.n),
+                                max(self.n - loaded, 0)))
+            if front[2] >= self.n - int(loaded) or front[1] >= MOST_S:
+                break
+            front = self.step(front)
+            back = self.load(back, front[1], pieces)
+            loaded = math.floor(back[2] + 1e-9) * float(self.piece_tokens)
+        self.met_tokens = min(front[2], self.n)
+        return front[1]
+
+    def ideal(self):
+        """As meet(), but tokens and pieces count continuously."""
+        front, back = (0, 0.0, 0), (0, 0.0, 0.0)
+        size, pieces = float(self.piece_tokens), self.n / self.piece_tokens
+        while True:
+            after = self.step(front)
+            ahead = self.load(back, after[1], pieces)
+            if after[2] + ahead[2] * size >= self.n or after[1] >= MOST_S:
+                break
+            front, back = after, ahead
+        least_s, most_s = front[1], after[1]
+        for _ in range(60):
+            middle_s = (least_s + most_s) / 2
+            share = (middle_s - front[1]) / (after[1] - front[1])
+            tokens = (front[2] + share * (after[2] - front[2]) +
+                      self.load(back, middle_s, pieces)[2] * size)
+            if tokens < self.n:
+                least_s = middle_s
+            else:
+                most_s = middle_s
+        return most_s
 
 
 def percentile(values, share):
@@ -290,25 +402,24 @@ def cake_fluctuation(command):
     first = command.count('seed')
     seeds, runs = range(first, first + command.count('runs')), []
     for seed in seeds:
-        words = command.ask('fluctuate', *engine, command.count('budget'),
-                            float(options['gbps']),
-                            float(options['period-ms']) / 1e3, seed, planned[1])
-        if not words:
+        run = Fluctuation(engine, command.count('budget'),
+                          float(options['gbps']),
+                          float(options['period-ms']) / 1e3, seed, planned[1])
+        if not run.in_a_day:
             raise Refused(f'seed {seed}: the prompt takes more than a day')
-        runs.append(words)
-    times = [[float(x) for x in words[:5]] for words in runs]
+        runs.append(run)
+    times = [[getattr(run, way) for _, way in WAYS] for run in runs]
     print_fluctuation(options, seeds, times, planned)
-    course = [float(x) for x in runs[0][6:]]
     command.outputs(
         'seed,' + ','.join(c for _, c in WAYS) +
         ',met_tokens,planned_s,planned_tokens\n' +
         ''.join(f'{seed}' + ''.join(f',{x:.6f}' for x in t) +
-                f',{words[5]},{planned[0]:.6f},{planned[1]}\n'
-                for seed, t, words in zip(seeds, times, runs)),
+                f',{run.met_tokens},{planned[0]:.6f},{planned[1]}\n'
+                for seed, t, run in zip(seeds, times, runs)),
         'cake_fluctuation', 'Budget and bandwidth that change (simulated)',
         '\nat_s,computed_tokens,loaded_tokens\n' +
-        ''.join('%.9g,%.9g,%.9g\n' % tuple(course[i:i + 3])
-                for i in range(0, len(course), 3)))
+        ''.join('%.9g,%.9g,%.9g\n' % point
+                for point in runs[0].course[:COURSE_POINTS]))
 
 
 def cake_adaptive(command):

@@ -1,9 +1,8 @@
 /*
  * The process of the Cake paper, with the split of
  * conductor/core/plan/load_plan and the orders of conductor/core/step: a cached
- * prompt that is computed, loaded, or both, and two experiments with varying
- * resources, for which no plan can be made. The parameters in which the paper's
- * process is coarser than a plan:
+ * prompt that is computed, loaded, or both, alone or among others. The
+ * parameters in which the paper's process is coarser than a plan:
  *
  *   step     an engine step holds chunk * utilisation tokens of the prompt and
  *            takes as long as a full chunk, since other requests fill the rest
@@ -51,42 +50,6 @@ struct cake_prediction {
  * piece. */
 [[nodiscard]] int cake_engine_predict(const struct cake_engine *engine,
                                       struct cake_prediction *prediction);
-
-/* Most points recorded of the two pointers. */
-#define CAKE_COURSE_POINTS 512
-
-/* The engine draws its tokens for the prompt before every step; the link draws
- * its bandwidth every period. The same seed gives every way of filling the
- * cache the same draws. */
-struct cake_fluctuation {
-    const struct cake_engine *engine; /* borrowed; utilisation 1 */
-    int64_t budget_max_tokens;        /* uniform in 0 .. this, at least 1 */
-    double gbps_max;                  /* uniform in 0 .. this, above 0 */
-    double period_s;                  /* of the link, above 0 */
-    uint64_t seed;
-    int64_t split_tokens; /* computed part of a plan made from the means */
-};
-
-/* Seconds to the first token of a fully cached prompt. */
-struct cake_fluctuated {
-    double compute_s;   /* computed alone */
-    double load_s;      /* loaded alone */
-    double split_s;     /* computed up to split_tokens, the rest loaded */
-    double cake_s;      /* two pointers that stop where they meet */
-    double ideal_s;     /* like cake_s, without steps, pieces and last step */
-    int64_t met_tokens; /* tokens computed when they met */
-    /* The pointers at the start, and at the ends of the first steps. */
-    size_t n_course;
-    double course_s[CAKE_COURSE_POINTS];
-    double computed_tokens[CAKE_COURSE_POINTS]; /* from the front */
-    double unloaded_tokens[CAKE_COURSE_POINTS]; /* from here on all tokens are
-                                                   loaded */
-};
-
-/* Runs all ways. Returns 0, or -ERANGE if one takes more than a day. Linear in
- * steps and periods. */
-[[nodiscard]] int cake_fluctuate(const struct cake_fluctuation *f,
-                                 struct cake_fluctuated *r);
 
 #define CAKE_SHORT_MAX 1000
 

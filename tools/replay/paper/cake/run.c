@@ -47,30 +47,6 @@ static int predict(const struct cake_engine *engine)
     return rc;
 }
 
-/* Answers with the times of all ways, the tokens computed at the meeting, and
- * the course of both pointers. */
-static int fluctuate(const struct cake_engine *engine, const double *v)
-{
-    const struct cake_fluctuation f = {.engine = engine,
-                                       .budget_max_tokens = (int64_t)v[0],
-                                       .gbps_max = v[1],
-                                       .period_s = v[2],
-                                       .seed = (uint64_t)v[3],
-                                       .split_tokens = (int64_t)v[4]};
-    struct cake_fluctuated r;
-    int rc = cake_fluctuate(&f, &r);
-
-    if (rc != 0)
-        return rc;
-    printf("%.17g %.17g %.17g %.17g %.17g %lld", r.compute_s, r.load_s,
-           r.split_s, r.cake_s, r.ideal_s, (long long)r.met_tokens);
-    for (size_t i = 0; i < r.n_course; i++)
-        printf(" %.17g %.17g %.17g", r.course_s[i], r.computed_tokens[i],
-               r.unloaded_tokens[i]);
-    putchar('\n');
-    return 0;
-}
-
 /* Draws the short prompts, and serves all in one order. */
 static int mix(const struct cake_engine *engine, const char *order,
                const double *v)
@@ -91,7 +67,7 @@ static int mix(const struct cake_engine *engine, const char *order,
     return rc;
 }
 
-/* Answers "plan", "fluctuate" or the name of an order, with its numbers. */
+/* Answers "plan" or the name of an order, with its numbers. */
 static int answer(char *line)
 {
     char *at = line + strcspn(line, " \n");
@@ -102,11 +78,8 @@ static int answer(char *line)
     for (size_t i = 0; i < NUMBERS_MAX; i++)
         v[i] = strtod(at, &at);
     const struct cake_engine engine = read_engine(v);
-    if (strcmp(line, "plan") == 0)
-        return predict(&engine);
-    return strcmp(line, "fluctuate") == 0
-               ? fluctuate(&engine, v + ENGINE_NUMBERS)
-               : mix(&engine, line, v + ENGINE_NUMBERS);
+    return strcmp(line, "plan") == 0 ? predict(&engine)
+                                     : mix(&engine, line, v + ENGINE_NUMBERS);
 }
 
 int replay_command_cake_run(int argc, char **argv)
