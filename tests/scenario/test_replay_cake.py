@@ -13,7 +13,8 @@ import reference_cake
 from harness import FolderCase
 from test_replay import ROOT, replay
 
-sys.path.append(os.path.join(ROOT, 'tools', 'replay', 'paper', 'cake'))
+sys.path += [os.path.join(ROOT, 'tools', 'replay', *folder)
+             for folder in ((), ('paper', 'cake'))]
 import cake
 import cake_input
 

@@ -3,11 +3,11 @@ PROGRAM COMMAND, and option=value for each of their options, checked. Plans and
 steps come from the scheduler's core, by PROGRAM cake-run."""
 import math
 import os
-import signal
 import subprocess
 import sys
 
-from cake_input import (OWN, Refused, json_text, read_calibration, read_table)
+from cake_input import OWN, read_calibration, read_table
+from script import Refused, Script, json_text, percentile, run
 
 ORDERS = 'fifo', 'uncached_first'
 
@@ -174,21 +174,11 @@ class Fluctuation:
         return most_s
 
 
-def percentile(values, share):
-    """Interpolates linearly between the ranks."""
-    values = sorted(values)
-    rank = share * (len(values) - 1)
-    low = int(rank)
-    if low + 1 >= len(values):
-        return values[-1]
-    return values[low] + (rank - low) * (values[low + 1] - values[low])
-
-
-class Command:
-    """What the commands share: options, costs, the core, output files."""
+class Command(Script):
+    """What the commands share: costs, the core, output files."""
 
     def __init__(self, program, name, options):
-        self.name, self.options, self.status = name, options, 0
+        super().__init__(program, name, options)
         self.core = subprocess.Popen([program, 'cake-run'], text=True,
                                      stdin=subprocess.PIPE,
                                      stdout=subprocess.PIPE)
@@ -212,33 +202,9 @@ class Command:
     def count(self, option):
         return int(self.options[option])
 
-    def complain(self, what):
-        sys.stdout.flush()
-        print(f'conductor-replay {self.name}: {what}', file=sys.stderr)
-        self.status = 1
-
-    def output(self, option, make):
-        """Writes what make() returns, bytes or why not, to the option's file,
-        if it has one."""
-        path = self.options.get(option)
-        if not path:
-            return
-        data = make()
-        is_open = path.startswith('/dev/fd/')
-        shown = f'--{option} -' if is_open else path
-        if isinstance(data, str):
-            self.complain(f'{shown}: {data}')
-            return
-        try:
-            f = open(os.dup(int(path[8:])) if is_open else path, 'wb')
-        except OSError as e:
-            self.complain(f'{shown}: {e.strerror}')
-            return
-        try:
-            with f:
-                f.write(data)
-        except OSError:
-            self.complain(f'{shown}: {os.strerror(5)}')
+    def end(self):
+        self.core.stdin.close()
+        self.core.wait()
 
     def outputs(self, csv, kind, title, more=''):
         """Writes --csv, and --plot of the same data and more."""
@@ -459,29 +425,10 @@ def cake_adaptive(command):
         'cake_adaptive', 'A cached prompt among short ones (simulated)')
 
 
-def main():
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends without a traceback
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    for f in sys.stdout, sys.stderr:
-        f.reconfigure(encoding='utf-8', errors='surrogateescape')
-    _, program, name, *given = sys.argv
-    command = Command(program, name,
-                      dict(x.split('=', 1) for x in given if x))
-    try:
-        {'cake': cake, 'cake-fluctuation': cake_fluctuation,
-         'cake-adaptive': cake_adaptive}[name](command)
-    except Refused as why:
-        command.complain(why)
-    command.core.stdin.close()
-    command.core.wait()
-    try:
-        sys.stdout.flush()
-    except OSError as e:
-        print(f'conductor-replay: standard output: {e.strerror}',
-              file=sys.stderr)
-        os._exit(1)
-    return command.status
+def main(command):
+    {'cake': cake, 'cake-fluctuation': cake_fluctuation,
+     'cake-adaptive': cake_adaptive}[command.name](command)
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    sys.exit(run(Command, main))

@@ -26,10 +26,9 @@ Cake's own times. OWN is the default; a JSON file can replace it:
 Chunk i of a prompt takes alpha + beta i seconds. "source" and a cost's
 "assumed_rising_share" are allowed and ignored.
 """
-import json
-import os
 import re
-import stat
+
+from script import Fields, Refused, printable, read_file, read_json
 
 OWN = {
     'io_fixed_s': 0.045, 'io_piece_s': 0.00077, 'io_piece_tokens': 128,
@@ -59,28 +58,6 @@ COLUMNS = {
     'seq_len': (INTEGER, 1, 1e7), 'chunk': (INTEGER, 1, 1e6),
     'kv_bits': (INTEGER, 1, 16), 'speedup_io': (NUMBER, 1e-6, 1e6),
     'speedup_compute': (NUMBER, 1e-6, 1e6)}
-
-
-class Refused(Exception):
-    """An input cannot be used, for a reason of one line."""
-
-
-def printable(text):
-    return re.sub('[^ -~]', '?', text)
-
-
-def read_file(path, most, too_large):
-    """Returns the bytes of a regular file."""
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise Refused(f'{path}: not a regular file')
-        with open(path, 'rb') as f:
-            data = f.read(most + 1)
-    except OSError as e:
-        raise Refused(f'{path}: {e.strerror}') from None
-    if len(data) > most:
-        raise Refused(f'{path}: {too_large}')
-    return data
 
 
 def read_field(name, text, refuse):
@@ -150,95 +127,9 @@ def read_table(path, data=None):
     return rows
 
 
-def json_text(value, digits, **how):
-    """Returns a value as JSON, real numbers with so many digits."""
-    def marked(x):
-        if isinstance(x, dict):
-            return {k: marked(v) for k, v in x.items()}
-        if isinstance(x, list):
-            return [marked(v) for v in x]
-        if not isinstance(x, float):
-            return x
-        text = re.sub(r'(e-?)\+?0*', r'\1', f'{x:.{digits}g}')
-        return '\x7f' + (text if re.search('[.e]', text) else text + '.0')
-    return re.sub('"(?:\x7f|\\\\u007f)([^"]*)"', r'\1',
-                  json.dumps(marked(value), **how))
-
-
-class Fields:
-    """The members of an object of a file; `where` is its place, with a dot."""
-
-    def __init__(self, file, members, where=''):
-        self.file, self.members, self.where = file, members, where
-
-    def refuse(self, name, what):
-        place = (self.where + name if name else
-                 re.sub(r'\.$', '', self.where))
-        raise Refused(f'{self.file}: {place}{": " if place else ""}'
-                      f'{printable(what)}')
-
-    def refuse_value(self, name, expected):
-        if name and name not in self.members:
-            self.refuse(name, f'missing: must be {expected}')
-        text = json_text(self.members[name] if name else self.members, 6,
-                         separators=(',', ':'))
-        self.refuse(name, f'{text:.60}{"..." if len(text) > 60 else ""}: '
-                    f'must be {expected}')
-
-    def known(self, names):
-        for name in self.members:
-            if name not in names.split():
-                raise Refused(printable(f'{self.file}: {self.where}{name:.60}: '
-                                        'no such field'))
-
-    def number(self, name, least, most, whole=False):
-        x = self.members.get(name)
-        good = type(x) in ((int,) if whole else (int, float))
-        if not (good and least <= x <= most):
-            self.refuse_value(name, f'an integer of {least} to {most}' if whole
-                              else f'a number of {least:g} to {most:g}')
-        return x if whole else float(x)
-
-    def text(self, name, most):
-        x = self.members.get(name)
-        if not (isinstance(x, str) and 1 <= len(x.encode()) <= most and
-                not re.search('[\0-\x1f\x7f]', x)):
-            self.refuse_value(name, f'a text of 1 to {most} printable bytes')
-        return x
-
-
-def read_json(path, data):
-    """Returns the JSON object of the bytes of a file."""
-    def once(pairs):
-        members = dict(pairs)
-        if len(members) < len(pairs):
-            raise ValueError('a name is there twice')
-        return members
-
-    def no_constant(text):
-        raise ValueError(f'{text}: must be a number')
-
-    try:
-        text = data.decode('utf-8-sig')
-        if not text.strip():
-            raise Refused(f'{path}: is empty: must be an object, {{}} at least')
-        root = json.loads(text, object_pairs_hook=once,
-                          parse_constant=no_constant)
-    except json.JSONDecodeError as e:
-        raise Refused(f'{path}: line {e.lineno}, column {e.colno}: '
-                      f'{e.msg}') from None
-    except (ValueError, RecursionError) as e:
-        raise Refused(f'{path}: {printable(str(e))}') from None
-    if not isinstance(root, dict):
-        Fields(path, root).refuse_value('', 'an object')
-    return root
-
-
 def read_sizes(root):
     field = 'kv_bytes_per_token'
-    if not isinstance(root.members.get(field), dict):
-        root.refuse_value(field, 'an object')
-    sizes = Fields(root.file, root.members[field], field + '.')
+    sizes = root.object(field)
     for i, name in enumerate(sizes.members):
         if i == MODELS_MAX:
             root.refuse(field, f'more than {MODELS_MAX} models')
