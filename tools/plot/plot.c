@@ -39,27 +39,29 @@ int plot_begin(struct plot *plot)
     return 0;
 }
 
-/* Runs draw.py with `data` as its input and `picture` as its output. */
-static int draw(const char *kind, const char *title, FILE *data, FILE *picture)
+int plot_script(const char *name, const char *first, const char *second,
+                FILE *in, FILE *out)
 {
     char program[PATH_MAX], script[PATH_MAX + 64];
-    const char *const arguments[] = {"python3", "-B",  script,
-                                     kind,      title, NULL};
+    const char *const arguments[] = {"python3", "-B",   script,
+                                     first,     second, NULL};
     posix_spawn_file_actions_t files;
     int status = 0;
     pid_t child;
 
-    plot_find("draw.py", program, script);
-    if (fflush(data) != 0 || lseek(fileno(data), 0, SEEK_SET) < 0)
+    plot_find(name, program, script);
+    if (fflush(stdout) != 0 || fflush(in) != 0 ||
+        lseek(fileno(in), 0, SEEK_SET) < 0)
         return -errno;
-    if (ferror(data))
+    if (ferror(in))
         return -EIO;
     int rc = posix_spawn_file_actions_init(&files);
     if (rc != 0)
         return -rc;
-    if ((rc = posix_spawn_file_actions_adddup2(&files, fileno(data), 0)) == 0 &&
-        (rc = posix_spawn_file_actions_adddup2(&files, fileno(picture), 1)) ==
-            0)
+    if ((rc = posix_spawn_file_actions_adddup2(&files, fileno(in), 0)) == 0 &&
+        (rc = !out ? 0
+                   : posix_spawn_file_actions_adddup2(&files, fileno(out),
+                                                      1)) == 0)
         rc = posix_spawnp(&child, "python3", &files, NULL,
                           (char *const *)arguments, environ);
     posix_spawn_file_actions_destroy(&files);
@@ -84,7 +86,8 @@ int plot_end(struct plot *plot, int rc, const char *kind, const char *title,
     FILE *picture = rc == 0 ? tmpfile() : NULL;
 
     if (rc == 0)
-        rc = picture ? draw(kind, title, plot->file, picture) : -errno;
+        rc = picture ? plot_script("draw.py", kind, title, plot->file, picture)
+                     : -errno;
     if (rc == 0)
         rc = result_copy(picture, path);
     if (picture)

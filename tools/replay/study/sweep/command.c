@@ -1,6 +1,7 @@
 /* conductor-replay sweep: policies on many random clusters. */
 #include "tools/replay/command.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,11 +127,15 @@ static int run(const struct settings *s)
     if (sweep_run(&s->sweep, results, error) != 0) {
         rc = replay_complain(usage.name, "%s", error);
     } else {
-        sweep_print(&s->sweep, results, stdout);
-        rc = REPLAY_OUTPUT(usage.name, s->csv,
-                           sweep_csv(&s->sweep, results, s->csv)) |
-             REPLAY_OUTPUT(usage.name, s->json,
-                           sweep_json(&s->sweep, results, s->json));
+        rc = sweep_print(&s->sweep, results);
+        if (rc != 0)
+            rc = replay_complain(usage.name, "needs python3: %s",
+                                 rc == -ENOPKG ? strerror(ENOENT)
+                                               : strerror(-rc));
+        rc |= REPLAY_OUTPUT(usage.name, s->csv,
+                            sweep_csv(&s->sweep, results, s->csv)) |
+              REPLAY_OUTPUT(usage.name, s->json,
+                            sweep_json(&s->sweep, results, s->json));
     }
     free(results);
     return rc;
