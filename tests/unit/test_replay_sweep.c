@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/replay/study/sweep/lru.h"
 #include "tools/replay/study/sweep/sweep.h"
-#include "tools/replay/trace/ties.h"
+#include "tools/replay/study/sweep/work.h"
+#include "tools/replay/trace/stream.h"
 #include "traces/random.h"
 
 #define HARDWARE                                                             \

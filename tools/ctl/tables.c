@@ -93,7 +93,7 @@ static const struct {
     {"LINK-MB/S", "link_mb_per_s", NULL},
 };
 
-int ctl_instances(struct ctl *ctl)
+int ctl_instances(struct ctl *ctl, const struct option_list *)
 {
     struct table table = {.columns = N(of_instances)};
     char text[256];
@@ -287,8 +287,9 @@ static int print_all(const json_t *json)
                             of_decode, N(of_decode));
 }
 
-int ctl_explain(struct ctl *ctl, const char *id)
+int ctl_explain(struct ctl *ctl, const struct option_list *words)
 {
+    const char *id = words->items[1];
     char path[128];
     json_t *json;
     int rc;

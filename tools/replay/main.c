@@ -75,39 +75,6 @@ static void print_help(FILE *file)
           file);
 }
 
-int replay_complain_output(const char *name, const char *path, int rc)
-{
-    return rc == 0 ? 0
-                   : replay_complain(name, "%s: %s", options_shown_path(path),
-                                     plot_error(rc));
-}
-
-void replay_missing(const char *name, const char *option)
-{
-    char program[NAME_BYTES];
-
-    snprintf(program, sizeof program, "conductor-replay %s", name);
-    options_missing(program, option);
-}
-
-int replay_parse(const struct option_usage *usage,
-                 const struct option_table *table, int argc, char **argv,
-                 int *status)
-{
-    char error[256], name[NAME_BYTES];
-    struct option_usage all = *usage;
-
-    all.name = name;
-    snprintf(name, sizeof name, "conductor-replay %s", usage->name);
-    if (options_start(&all, table, argc, argv, status) != 0)
-        return -1;
-    if (options_claim_stdout(table, error, sizeof error) == 0 &&
-        options_check_outputs(table, error, sizeof error) == 0)
-        return 0;
-    *status = 1;
-    return replay_complain(usage->name, "%s", error);
-}
-
 /* Appends "option=value" to the file, unless the option has no value. */
 static void put_argument(const struct option_spec *spec, FILE *file)
 {

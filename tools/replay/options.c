@@ -1,4 +1,4 @@
-/* See options.h. */
+/* See options.h and command.h. */
 #include "tools/replay/options.h"
 
 #include <errno.h>
@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "tools/plot/plot.h"
+#include "tools/replay/command.h"
 
 int replay_complain(const char *name, const char *format, ...)
 {
@@ -23,6 +25,8 @@ int replay_complain(const char *name, const char *format, ...)
     fputc('\n', stderr);
     return -1;
 }
+
+#define NAME_BYTES 64
 
 static int check_output(const char *path)
 {
@@ -85,8 +89,14 @@ static const struct option_spec *shares_file(const struct option_table *table,
     return NULL;
 }
 
-int options_check_outputs(const struct option_table *table, char *error,
-                          size_t size)
+/*
+ * Checks that the files of all OUTPUT options can be written, before the work
+ * begins. Existing files are not changed; others are created and removed. It is
+ * an error if two outputs, or an output and a TEXT option, name one file.
+ * Returns 0 or a negative errno with a message in `error`.
+ */
+static int check_outputs(const struct option_table *table, char *error,
+                         size_t size)
 {
     for (size_t i = 0; i < table->count; i++) {
         const struct option_spec *spec = &table->specs[i];
@@ -115,13 +125,21 @@ int options_check_outputs(const struct option_table *table, char *error,
 /* The user's spelling of RESULT_PATH. */
 static char result_option[64];
 
-const char *options_shown_path(const char *path)
+/* Returns the name of an output in messages: its path, or "--NAME -" for
+ * standard output. */
+static const char *shown_path(const char *path)
 {
     return strcmp(path, RESULT_PATH) == 0 ? result_option : path;
 }
 
-int options_claim_stdout(const struct option_table *table, char *error,
-                         size_t size)
+/*
+ * Lets an OUTPUT option with path "-" write to standard output; all text that
+ * the command prints then goes to standard error. The path becomes /dev/fd/N.
+ * Call it before anything is printed. Returns 0, or -EINVAL with a message in
+ * `error` if two outputs have path "-".
+ */
+static int claim_stdout(const struct option_table *table, char *error,
+                        size_t size)
 {
     const struct option_spec *claimed = NULL;
 
@@ -144,6 +162,39 @@ int options_claim_stdout(const struct option_table *table, char *error,
         snprintf(result_option, sizeof result_option, "--%s -", spec->name);
     }
     return 0;
+}
+
+int replay_complain_output(const char *name, const char *path, int rc)
+{
+    return rc == 0 ? 0
+                   : replay_complain(name, "%s: %s", shown_path(path),
+                                     plot_error(rc));
+}
+
+void replay_missing(const char *name, const char *option)
+{
+    char program[NAME_BYTES];
+
+    snprintf(program, sizeof program, "conductor-replay %s", name);
+    options_missing(program, option);
+}
+
+int replay_parse(const struct option_usage *usage,
+                 const struct option_table *table, int argc, char **argv,
+                 int *status)
+{
+    char error[256], name[NAME_BYTES];
+    struct option_usage all = *usage;
+
+    all.name = name;
+    snprintf(name, sizeof name, "conductor-replay %s", usage->name);
+    if (options_start(&all, table, argc, argv, status) != 0)
+        return -1;
+    if (claim_stdout(table, error, sizeof error) == 0 &&
+        check_outputs(table, error, sizeof error) == 0)
+        return 0;
+    *status = 1;
+    return replay_complain(usage->name, "%s", error);
 }
 
 int replay_list_numbers(const char *option, const char *text, double min,

@@ -20,28 +20,6 @@ int replay_complain(const char *name, const char *format, ...)
 /* Prints an error of the command line. Returns the exit status. */
 #define replay_refuse(...) (replay_complain(__VA_ARGS__), OPTIONS_EXIT_USAGE)
 
-/*
- * Checks that the files of all OUTPUT options can be written, before the work
- * begins. Existing files are not changed; others are created and removed. It is
- * an error if two outputs, or an output and a TEXT option, name one file.
- * Returns 0 or a negative errno with a message in `error`.
- */
-[[nodiscard]] int options_check_outputs(const struct option_table *table,
-                                        char *error, size_t size);
-
-/*
- * Lets an OUTPUT option with path "-" write to standard output; all text that
- * the command prints then goes to standard error. The path becomes /dev/fd/N.
- * Call it before anything is printed. Returns 0, or -EINVAL with a message in
- * `error` if two outputs have path "-".
- */
-[[nodiscard]] int options_claim_stdout(const struct option_table *table,
-                                       char *error, size_t size);
-
-/* Returns the name of an output in messages: its path, or "--NAME -" for
- * standard output. */
-const char *options_shown_path(const char *path);
-
 /* Comma-separated values of an option: "1,2,3" or "random,global_cache". */
 #define REPLAY_LIST_MAX 64
 #define REPLAY_LIST_ERROR_BYTES 1024

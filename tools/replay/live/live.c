@@ -13,7 +13,8 @@
 #include "tools/replay/live/loop.h"
 #include "tools/replay/live/target.h"
 #include "tools/replay/report/report.h"
-#include "tools/replay/trace/load.h"
+#include "tools/replay/trace/stream.h"
+#include "traces/stats.h"
 
 static const struct option_usage usage = {
     .name = "live",
@@ -323,6 +324,31 @@ static int write_outputs(const struct settings *s,
                          write_plot(s, trace, records, report));
 }
 
+/*
+ * Returns the hit ratio of an infinite cache over the answered requests, in
+ * trace order: reused / input tokens, or -1 when out of memory. Counts rejected
+ * and failed requests, too: a server may compute their blocks. Counts full
+ * blocks only, or with `with_partial` also a prompt's last block: an upper
+ * bound for a server whose blocks are smaller than the trace's. records[0 ..
+ * trace->count) are those of the trace's requests. O(blocks).
+ */
+static double best_hit_ratio(const struct replay_trace *trace,
+                             const struct replay_record *records,
+                             bool with_partial)
+{
+    struct trace_stats *stats =
+        trace_stats_new(trace->block_tokens, with_partial);
+    int rc = stats ? 0 : -ENOMEM;
+
+    for (size_t i = 0; i < trace->count && rc == 0; i++)
+        if (records[i].outcome != REPLAY_PENDING)
+            rc = trace_stats_add(stats, &trace->requests[i]);
+    double ratio =
+        rc == 0 ? trace_totals_hit_ratio(trace_stats_totals(stats)) : -1.0;
+    trace_stats_free(stats);
+    return ratio;
+}
+
 static int run(const struct settings *s, const struct replay_trace *trace,
                struct replay_record *records)
 {
@@ -340,10 +366,10 @@ static int run(const struct settings *s, const struct replay_trace *trace,
                                                      : trace->block_tokens,
             .slo_ttft_s = s->slo_ttft_s,
             .slo_tbt_s = s->slo_tbt_s,
-            .best_possible_hit_ratio = replay_best_hit_ratio(
-                trace, records,
-                model->block_tokens != 0 &&
-                    model->block_tokens < trace->block_tokens),
+            .best_possible_hit_ratio =
+                best_hit_ratio(trace, records,
+                               model->block_tokens != 0 &&
+                                   model->block_tokens < trace->block_tokens),
             .wall_us = result.wall_us,
             .asked = trace->count,
             .interrupted = result.interrupted};

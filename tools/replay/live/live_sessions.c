@@ -11,7 +11,6 @@
 #include "tools/replay/live/loop.h"
 #include "tools/replay/live/target.h"
 #include "tools/replay/report/report.h"
-#include "tools/replay/report/sessions.h"
 #include "tools/replay/simulate/facts.h"
 #include "traces/recorded/loop.h"
 

@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "base/event_loop.h"
-#include "tools/replay/live/flight.h"
 
 struct run {
     const struct replay_loop_params *params;

@@ -8,7 +8,6 @@
 #include "base/event_loop.h"
 #include "predictor/profile_csv.h"
 #include "tools/replay/command.h"
-#include "tools/replay/live/flight.h"
 #include "tools/replay/live/loop.h"
 #include "tools/replay/live/target.h"
 #include "tools/replay/live/timing.h"

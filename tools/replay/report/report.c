@@ -22,17 +22,10 @@ void replay_copy_text(char *to, size_t size, const char *from)
 
 const char *replay_outcome_name(enum replay_outcome outcome)
 {
-    switch (outcome) {
-    case REPLAY_COMPLETED:
-        return "completed";
-    case REPLAY_REJECTED:
-        return "rejected";
-    case REPLAY_FAILED:
-        return "failed";
-    case REPLAY_PENDING:
-        break;
-    }
-    return "pending";
+    static const char *const names[] = {"pending", "completed", "rejected",
+                                        "failed"};
+
+    return names[outcome];
 }
 
 struct replay_tally {

@@ -9,7 +9,6 @@
 
 #include "base/file.h"
 #include "conductor/core/schedule/policy.h"
-#include "tools/replay/simulate/policies.h"
 #include "tools/replay/study/study.h"
 #include "tools/result_file.h"
 

@@ -12,7 +12,7 @@
 
 #include "conductor/policy_text.h"
 #include "sim/cluster/cluster.h"
-#include "tools/replay/options.h"
+#include "tools/replay/command.h"
 #include "tools/replay/simulate/sim.h"
 
 #define REPLAY_STUDY_ERROR_BYTES 1024
@@ -99,6 +99,34 @@ struct replay_case {
  * error of the subcommand `name`. */
 [[nodiscard]] int replay_check_admission(const char *name,
                                          const char *admission);
+
+/* The option --policy-option of subcommands. */
+struct replay_policies {
+    struct option_list texts;
+    struct policy_settings settings;
+    char help[POLICY_TEXT_BYTES];
+};
+
+/* Row for a subcommand's option table. */
+#define REPLAY_POLICY_SPEC(p)                                          \
+    {                                                                  \
+        "policy-option", OPTION_LIST, &(p).texts, "NAME=NUMBER", 0, 0, \
+            (p).help                                                   \
+    }
+
+/* Parses as replay_parse(), with a table that has REPLAY_POLICY_SPEC(*p). */
+[[nodiscard]] int replay_policies_parse(struct replay_policies *p,
+                                        const struct option_usage *usage,
+                                        const struct option_table *table,
+                                        int argc, char **argv, int *status);
+
+/*
+ * Checks the options against policies[0 .. n), all of which exist. Returns 0,
+ * or -1 after printing an error of the subcommand `name`.
+ */
+[[nodiscard]] int replay_policies_check(const struct replay_policies *p,
+                                        const char *name,
+                                        const char *const *policies, size_t n);
 
 /* Default values of a case, as in the Mooncake paper. */
 #define REPLAY_CASE_DEFAULT                                                   \

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #include "tools/replay/command.h"
-#include "tools/replay/simulate/policies.h"
 #include "tools/replay/study/study.h"
 
 static const struct option_usage usage = {

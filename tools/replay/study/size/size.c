@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "conductor/core/schedule/schedule.h"
 #include "tools/replay/command.h"
-#include "tools/replay/simulate/policies.h"
+#include "tools/replay/study/study.h"
 #include "tools/replay/trace/stream.h"
 #include "traces/stats.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "sim/sim.h"
-#include "tools/replay/simulate/policies.h"
+#include "tools/replay/study/study.h"
 #include "tools/replay/study/sweep/sweep.h"
 
 static const struct option_usage usage = {
