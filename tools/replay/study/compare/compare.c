@@ -191,9 +191,8 @@ static int run(struct settings *s, struct replay_comparison *c)
         return 1;
     if (replay_study_run(&s->study, c->runs, n_runs, error) != 0)
         return replay_complain(usage.name, "%s", error);
-    replay_comparison_average(c);
-    replay_comparison_print(c, stdout);
-    return REPLAY_OUTPUT(usage.name, s->csv, replay_comparison_csv(c, s->csv)) |
+    return replay_complain_script(usage.name, replay_comparison_print(c)) |
+           REPLAY_OUTPUT(usage.name, s->csv, replay_comparison_csv(c, s->csv)) |
            REPLAY_OUTPUT(usage.name, s->requests_csv,
                          replay_comparison_requests_csv(c, s->requests_csv)) |
            REPLAY_OUTPUT(usage.name, s->plot,

@@ -12,8 +12,7 @@ struct replay_comparison {
     struct replay_numbers speeds;
     struct replay_numbers nodes; /* prefill or coupled nodes */
     struct replay_numbers links; /* Gbit/s; empty = the file's */
-    struct replay_case *cases;   /* (links, nodes, speeds, policies), each the
-                                    mean of its runs */
+    struct replay_case *cases;   /* (links, nodes, speeds, policies) */
     size_t n_cases;
     struct replay_case *runs; /* (n_cases, n_seeds); same as `cases` with one
                                  seed */
@@ -28,20 +27,11 @@ void replay_comparison_policies(struct replay_names *policies);
 /* Returns the number of clusters: links times nodes. */
 size_t replay_comparison_clusters(const struct replay_comparison *c);
 
-/* Returns the case of the n-th cluster (links, nodes), v-th speed and p-th
- * policy. */
-const struct replay_case *
-replay_comparison_case(const struct replay_comparison *c, size_t n, size_t v,
-                       size_t p);
-
-/* Prints the parameters, a table, and at how many points the policies' mean
- * TTFT is in the Mooncake paper's order (Figure 5), and `plan`'s is the lowest.
- * With an SLO, of accepted requests only. */
-void replay_comparison_print(const struct replay_comparison *c, FILE *file);
-
-/* Averages the runs of each case over the seeds; maxima become the largest
- * maximum. With one seed the cases are the runs. */
-void replay_comparison_average(struct replay_comparison *c);
+/* Has compare.py print the parameters, a table of means over the seeds, and at
+ * how many points the policies' mean TTFT is in the Mooncake paper's order
+ * (Figure 5), and `plan`'s is the lowest. With an SLO, of accepted requests
+ * only. Returns 0 or an error of plot_script(). */
+[[nodiscard]] int replay_comparison_print(const struct replay_comparison *c);
 
 /* Writes a line for each request of each run, from the runs' `csv`. Returns 0
  * or a negative errno. */

@@ -1,7 +1,6 @@
 /* conductor-replay sweep: policies on many random clusters. */
 #include "tools/replay/command.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,11 +126,8 @@ static int run(const struct settings *s)
     if (sweep_run(&s->sweep, results, error) != 0) {
         rc = replay_complain(usage.name, "%s", error);
     } else {
-        rc = sweep_print(&s->sweep, results);
-        if (rc != 0)
-            rc = replay_complain(usage.name, "needs python3: %s",
-                                 rc == -ENOPKG ? strerror(ENOENT)
-                                               : strerror(-rc));
+        rc =
+            replay_complain_script(usage.name, sweep_print(&s->sweep, results));
         rc |= REPLAY_OUTPUT(usage.name, s->csv,
                             sweep_csv(&s->sweep, results, s->csv)) |
               REPLAY_OUTPUT(usage.name, s->json,
