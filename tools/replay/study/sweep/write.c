@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "tools/plot/plot.h"
 #include "tools/replay/report/report.h"
 #include "tools/replay/study/sweep/sweep.h"
 #include "tools/result_file.h"
@@ -188,8 +187,7 @@ int sweep_print(const struct sweep *sweep, const struct sweep_result *results)
     const struct sweep_description *d = sweep->description;
     json_t *json = sweep_as_json(sweep, results, true);
     json_t *traces = json_array();
-    FILE *file = tmpfile();
-    int rc = json && file ? 0 : -ENOMEM;
+    int rc = json ? 0 : -ENOMEM;
 
     for (size_t i = 0; rc == 0 && i < sweep->n_cases; i++) {
         const struct sweep_draw *draw = &results[i].one.draw;
@@ -204,15 +202,10 @@ int sweep_print(const struct sweep *sweep, const struct sweep_result *results)
     for (size_t t = 0; t < d->n_traces; t++)
         json_array_append_new(traces, json_string(d->traces[t].name));
     if (rc == 0)
-        rc = json_object_set(json, "traces", traces);
+        rc = json_object_set_new(json, "traces", traces);
     if (rc == 0)
-        rc = json_dumpf(json, file, JSON_REAL_PRECISION(17));
-    if (rc == 0)
-        rc = plot_script("sweep.py", sweep->again,
-                         sweep->causes ? "causes" : "", file, NULL);
-    if (file)
-        fclose(file);
-    json_decref(traces);
+        return replay_json_print(json, "sweep.py", sweep->again,
+                                 sweep->causes ? "causes" : "");
     json_decref(json);
-    return rc;
+    return -ENOMEM;
 }
