@@ -32,11 +32,15 @@ int replay_complain_script(const char *name, int rc);
 #define REPLAY_OUTPUT(name, path, write) \
     ((path) ? replay_complain_output(name, path, write) : 0)
 
-/* Executes the Python script `script` (see plot_find()) with the program's
- * path, the subcommand's name, and "option=value" for each option that has a
- * value. Returns the exit status if that fails. */
-int replay_script(const char *script, const char *name,
-                  const struct option_table *table);
+/* Parses the options of a subcommand, and executes its Python script `script`
+ * (see plot_find()) with the program's path, the subcommand's name, and
+ * "option=value" for each option that has a value. Returns the exit status. */
+int replay_script(const char *script, const struct option_usage *usage,
+                  const struct option_table *table, int argc, char **argv);
+
+/* Executes a script as replay_script(), with options that were parsed. */
+int replay_script_parsed(const char *script, const char *name,
+                         const struct option_table *table);
 
 /* Prints which required option is missing, and where help is. */
 void replay_missing(const char *name, const char *option);

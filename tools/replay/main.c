@@ -103,27 +103,37 @@ static void put_argument(const struct option_spec *spec, FILE *file)
     }
 }
 
-int replay_script(const char *script, const char *name,
-                  const struct option_table *table)
+int replay_script(const char *script, const struct option_usage *usage,
+                  const struct option_table *table, int argc, char **argv)
+{
+    int status = 0;
+
+    return replay_parse(usage, table, argc, argv, &status) == 0
+               ? replay_script_parsed(script, usage->name, table)
+               : status;
+}
+
+int replay_script_parsed(const char *script, const char *name,
+                         const struct option_table *table)
 {
     char program[PATH_MAX], path[PATH_MAX + 64];
-    char **argv = calloc(table->count + 7, sizeof(*argv));
+    char **words = calloc(table->count + 7, sizeof(*words));
     const char *const first[] = {"python3", "-B", path, program, name};
     size_t n = sizeof first / sizeof first[0], size;
 
-    if (!argv)
+    if (!words)
         return replay_complain(name, "out of memory");
-    memcpy(argv, first, sizeof first);
+    memcpy(words, first, sizeof first);
     plot_find(script, program, path);
     for (size_t i = 0; i < table->count; i++) {
-        FILE *file = open_memstream(&argv[n++], &size);
+        FILE *file = open_memstream(&words[n++], &size);
 
         if (file)
             put_argument(&table->specs[i], file);
         if (!file || fclose(file) != 0)
             return replay_complain(name, "out of memory");
     }
-    execvp(argv[0], argv);
+    execvp(words[0], words);
     return replay_complain(name, "needs python3: %s", strerror(errno));
 }
 

@@ -11,7 +11,6 @@
 #include <stdio.h>
 
 #include "tools/replay/math.h"
-#include "tools/replay/report/distribution.h"
 #include "tools/replay/report/record.h"
 #include "traces/recorded/loop.h"
 

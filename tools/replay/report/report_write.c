@@ -410,10 +410,9 @@ void replay_csv_header(FILE *f)
 {
     fputs("index,outcome,status,intended_s,send_lag_s,ttft_s,predicted_ttft_s,"
           "predicted_ttft_p90_s,tbt_s,total_s,queue_s,prefill_s,input_tokens,"
-          "output_tokens,"
-          "prompt_tokens,reused_tokens,local_tokens,fetched_tokens,"
-          "computed_tokens,generated_tokens,retries,prefill,decode,id,reason,"
-          "message\n",
+          "output_tokens,prompt_tokens,reused_tokens,local_tokens,"
+          "fetched_tokens,computed_tokens,generated_tokens,retries,prefill,"
+          "decode,id,reason,message\n",
           f);
 }
 

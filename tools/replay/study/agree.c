@@ -43,9 +43,6 @@ int replay_command_agree(int argc, char **argv)
         {"json", OPTION_OUTPUT, &json, "FILE", 0, 0,
          "write the comparison as JSON"},
     };
-    int status = 0;
 
-    return replay_parse(&usage, OPTION_TABLE(specs), argc, argv, &status) == 0
-               ? replay_script("agree.py", usage.name, OPTION_TABLE(specs))
-               : status;
+    return replay_script("agree.py", &usage, OPTION_TABLE(specs), argc, argv);
 }

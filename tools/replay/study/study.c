@@ -260,10 +260,3 @@ void replay_cases_fini(struct replay_case *cases, size_t n)
         cases[i].n_intervals = cases[i].intervals_room = 0;
     }
 }
-
-double replay_case_goodput(const struct replay_case *c)
-{
-    return c->arrivals_s > 0
-               ? (double)c->result.report.effective / c->arrivals_s
-               : 0.0;
-}

@@ -148,7 +148,4 @@ struct replay_policies {
 /* Frees what the cases own, but not the array. */
 void replay_cases_fini(struct replay_case *cases, size_t n);
 
-/* Returns effective requests per second of trace time at the case's speed. */
-double replay_case_goodput(const struct replay_case *c);
-
 #endif

@@ -97,17 +97,6 @@ struct common {
         OPTION_SPEC("runs", OPTION_COUNT, &(o).runs, "N", 1, RUNS_MAX,         \
                     "with a seed each (default 20)")
 
-/* Runs cake.py if the command line is good. Returns the exit status. */
-static int run(const struct option_usage *usage,
-               const struct option_table *table, int argc, char **argv)
-{
-    int status = 0;
-
-    return replay_parse(usage, table, argc, argv, &status) == 0
-               ? replay_script("cake.py", usage->name, table)
-               : status;
-}
-
 int replay_command_cake(int argc, char **argv)
 {
     const char *published = NULL, *calibration = NULL, *csv = NULL;
@@ -127,7 +116,8 @@ int replay_command_cake(int argc, char **argv)
          "predicted over published as SVG"},
     };
 
-    return run(&cake_usage, OPTION_TABLE(specs), argc, argv);
+    return replay_script("cake.py", &cake_usage, OPTION_TABLE(specs), argc,
+                         argv);
 }
 
 int replay_command_cake_fluctuation(int argc, char **argv)
@@ -148,7 +138,8 @@ int replay_command_cake_fluctuation(int argc, char **argv)
          "all runs, and the pointers of the first, as SVG"},
     };
 
-    return run(&fluctuation_usage, OPTION_TABLE(specs), argc, argv);
+    return replay_script("cake.py", &fluctuation_usage, OPTION_TABLE(specs),
+                         argc, argv);
 }
 
 int replay_command_cake_adaptive(int argc, char **argv)
@@ -184,5 +175,6 @@ int replay_command_cake_adaptive(int argc, char **argv)
         return replay_refuse(adaptive_usage.name,
                              "--short-max %llu: less than --short-min",
                              (unsigned long long)most_tokens);
-    return replay_script("cake.py", adaptive_usage.name, OPTION_TABLE(specs));
+    return replay_script_parsed("cake.py", adaptive_usage.name,
+                                OPTION_TABLE(specs));
 }

@@ -60,5 +60,5 @@ int replay_command_figures(int argc, char **argv)
     if (figures &&
         replay_list_names("only", figures, figure_name, &only, error) != 0)
         return replay_refuse(usage.name, "%s", error);
-    return replay_script("figures.py", usage.name, OPTION_TABLE(specs));
+    return replay_script_parsed("figures.py", usage.name, OPTION_TABLE(specs));
 }

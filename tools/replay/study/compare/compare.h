@@ -12,10 +12,9 @@ struct replay_comparison {
     struct replay_numbers speeds;
     struct replay_numbers nodes; /* prefill or coupled nodes */
     struct replay_numbers links; /* Gbit/s; empty = the file's */
-    struct replay_case *cases;   /* (links, nodes, speeds, policies) */
-    size_t n_cases;
-    struct replay_case *runs; /* (n_cases, n_seeds); same as `cases` with one
-                                 seed */
+    struct replay_case *runs;    /* (n_runs): links, nodes, speeds, policies,
+                                    seeds */
+    size_t n_runs;
     size_t n_seeds;
     bool of_rules; /* compares one policy with and without each of its rules */
 };

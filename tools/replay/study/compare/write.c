@@ -14,18 +14,12 @@ size_t replay_comparison_clusters(const struct replay_comparison *c)
     return c->nodes.count * (c->links.count > 0 ? c->links.count : 1);
 }
 
-/* Order of the Mooncake paper's Figure 5, slowest first. */
-static const char *const paper_order[] = {"random", "least_loaded",
-                                          "local_cache", "global_cache"};
-
-#define PAPER_ORDER (sizeof paper_order / sizeof paper_order[0])
-
 void replay_comparison_policies(struct replay_names *policies)
 {
-    policies->count = 0;
-    for (size_t i = 0; i < PAPER_ORDER; i++)
-        policies->names[policies->count++] = paper_order[i];
-    policies->names[policies->count++] = POLICY_DEFAULT;
+    *policies =
+        (struct replay_names){.names = {"random", "least_loaded", "local_cache",
+                                        "global_cache", POLICY_DEFAULT},
+                              .count = 5};
 }
 
 /* Writes a number, or nothing if not measured, and a comma. */
@@ -55,7 +49,9 @@ static void csv_case(FILE *f, const struct replay_case *one, bool with_seed,
     csv_number(f, r->prefix_hit_ratio, any, exact);
     csv_number(f, r->effective_ratio, true, exact);
     csv_number(f, r->effective_token_ratio, true, exact);
-    csv_number(f, replay_case_goodput(one), true, exact);
+    csv_number(
+        f, one->arrivals_s > 0 ? (double)r->effective / one->arrivals_s : 0.0,
+        true, exact);
     fprintf(f, "%llu,%llu,%llu,%.3f,%llu,%zu,",
             (unsigned long long)r->completed, (unsigned long long)r->rejected,
             (unsigned long long)r->failed, one->prefill_s,
@@ -88,7 +84,7 @@ static void csv_all(FILE *f, const struct replay_comparison *c, bool exact)
           : c->n_seeds > 1 ? ",seed\n"
                            : "\n",
           f);
-    for (size_t i = 0; i < c->n_cases * c->n_seeds; i++)
+    for (size_t i = 0; i < c->n_runs; i++)
         csv_case(f, &c->runs[i], c->n_seeds > 1, exact);
 }
 
@@ -173,7 +169,7 @@ int replay_comparison_requests_csv(const struct replay_comparison *c,
         return -errno;
     fputs("nodes,decode_nodes,link_gbps,speed,policy,seed,", f);
     replay_csv_header(f);
-    for (size_t i = 0; rc == 0 && i < c->n_cases * c->n_seeds; i++)
+    for (size_t i = 0; rc == 0 && i < c->n_runs; i++)
         rc = copy_requests(&c->runs[i], f);
     int closed = result_close(f);
     return rc != 0 ? rc : closed;

@@ -400,7 +400,8 @@ static int run_over_time(struct sizing *z)
         rc = replay_complain_script(usage.name, over_time_print(&o)) |
              REPLAY_OUTPUT(usage.name, s->csv, over_time_csv(&o, s->csv));
     }
-    over_time_fini(&o);
+    replay_cases_fini(o.cases, o.n);
+    free(o.cases);
     return rc != 0 ? 1 : 0;
 }
 

@@ -51,9 +51,6 @@ struct over_time {
     size_t n;
 };
 
-/* Frees the cases. */
-void over_time_fini(struct over_time *o);
-
 /* Has size.py print a line per interval: the split with the most effective
  * requests of those that arrived in it (ties: shortest mean TTFT); last, the
  * best fixed split. Returns as replay_size_print(). */

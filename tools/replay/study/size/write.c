@@ -117,22 +117,9 @@ int replay_size_plot(const struct replay_sizing *z, const char *path)
     return plot_end(&plot, rc, "size", title, path);
 }
 
-void over_time_fini(struct over_time *o)
-{
-    replay_cases_fini(o->cases, o->n);
-    free(o->cases);
-    *o = (struct over_time){0};
-}
-
 static double mean_ttft_s(const struct replay_interval *at)
 {
     return at->answered > 0 ? at->ttft_s / (double)at->answered : 0.0;
-}
-
-/* Returns the number of intervals, equal for all cases: same requests. */
-static size_t n_intervals(const struct over_time *o)
-{
-    return o->n > 0 ? o->cases[0].n_intervals : 0;
 }
 
 int over_time_print(const struct over_time *o)
@@ -143,7 +130,7 @@ int over_time_print(const struct over_time *o)
         const struct replay_case *c = &o->cases[i];
         json_t *intervals = json_array();
 
-        for (size_t k = 0; k < n_intervals(o); k++) {
+        for (size_t k = 0; k < o->cases[0].n_intervals; k++) {
             const struct replay_interval *at = &c->intervals[k];
 
             json_array_append_new(
@@ -169,7 +156,7 @@ int over_time_csv(const struct over_time *o, const char *path)
     if (!f)
         return -errno;
     fputs("from_s,prefill,decode,requests,effective_ratio,mean_ttft_s\n", f);
-    for (size_t k = 0; k < n_intervals(o); k++)
+    for (size_t k = 0; k < o->cases[0].n_intervals; k++)
         for (size_t i = 0; i < o->n; i++) {
             const struct replay_case *c = &o->cases[i];
             const struct replay_interval *at = &c->intervals[k];

@@ -35,9 +35,9 @@ int sweep_csv(const struct sweep *sweep, const struct sweep_result *results,
           "prefill_error_sigma,decode_error_sigma,slo_ttft_s,slo_tbt_s,"
           "max_tokens,mixed_nodes,mixed_cost,mixed_memory,cache,rate,policy,"
           "ttft_mean_s,ttft_p99_s,effective_ratio,effective_token_ratio,"
-          "promised,late,latest_s,predicted_ratio,p90_held_ratio,seeds,ttft_"
-          "mean_s_seeds,ttft_p99_s_seeds,"
-          "effective_ratio_seeds,effective_token_ratio_seeds\n",
+          "promised,late,latest_s,predicted_ratio,p90_held_ratio,seeds,"
+          "ttft_mean_s_seeds,ttft_p99_s_seeds,effective_ratio_seeds,"
+          "effective_token_ratio_seeds\n",
           f);
     for (size_t i = 0; i < sweep->n_cases; i++) {
         const struct sweep_result *r = &results[i];
