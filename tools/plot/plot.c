@@ -10,7 +10,9 @@
 
 #include "tools/result_file.h"
 
-#define NO_MATPLOTLIB 3 /* exit status of draw.py */
+/* Exit statuses of scripts. */
+#define NO_MATPLOTLIB 3
+#define NOT_PRINTED 4
 
 extern char **environ;
 
@@ -70,14 +72,17 @@ int plot_script(const char *name, const char *first, const char *second,
     while (waitpid(child, &status, 0) < 0)
         if (errno != EINTR)
             return -errno;
-    /* Ctrl-C goes to both: this program writes no further file. */
+    /* Ctrl-C, or the end of a reader, is this program's, too: it writes no
+     * further file. */
     if (WIFSIGNALED(status) &&
-        (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGQUIT))
+        (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGQUIT ||
+         WTERMSIG(status) == SIGPIPE))
         raise(WTERMSIG(status));
-    return status == 0 ? 0
-           : WIFEXITED(status) && WEXITSTATUS(status) == NO_MATPLOTLIB
-               ? -ENOPKG
-               : -EPROTO;
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return code == 0               ? 0
+           : code == NO_MATPLOTLIB ? -ENOPKG
+           : code == NOT_PRINTED   ? -EPIPE
+                                   : -EPROTO;
 }
 
 int plot_end(struct plot *plot, int rc, const char *kind, const char *title,

@@ -173,11 +173,12 @@ int replay_complain_output(const char *name, const char *path, int rc)
 
 int replay_complain_script(const char *name, int rc)
 {
-    return rc == 0 ? 0
-                   : replay_complain(name, "needs python3: %s",
-                                     rc == -ENOPKG   ? strerror(ENOENT)
-                                     : rc == -EPROTO ? "its script failed"
-                                                     : strerror(-rc));
+    if (rc == 0 || rc == -EPIPE)
+        return rc;
+    return replay_complain(name, "needs python3: %s",
+                           rc == -ENOPKG   ? strerror(ENOENT)
+                           : rc == -EPROTO ? "its script failed"
+                                           : strerror(-rc));
 }
 
 void replay_missing(const char *name, const char *option)

@@ -379,8 +379,8 @@ static int run(const struct settings *s, const struct replay_trace *trace,
     if (rc != 0)
         return replay_complain(usage.name, "%s", strerror(-rc));
     rc = write_outputs(s, trace, records, &report);
-    return replay_target_status(result.interrupted,
-                                rc != 0 || report.failed > 0);
+    return result.interrupted ? REPLAY_EXIT_INTERRUPTED
+                              : rc != 0 || report.failed > 0;
 }
 
 static int load_and_run(struct settings *s)

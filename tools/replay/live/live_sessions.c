@@ -168,8 +168,8 @@ static int report_on(uint32_t block_tokens, struct seen *seen,
     replay_sessions_print(&sessions, stdout);
     int rc = REPLAY_OUTPUT(usage.name, s->target.report,
                            write_report(s, &report, &sessions));
-    return replay_target_status(result->interrupted,
-                                rc != 0 || report.failed > 0);
+    return result->interrupted ? REPLAY_EXIT_INTERRUPTED
+                               : rc != 0 || report.failed > 0;
 }
 
 static int play(const struct settings *s, struct seen *seen)

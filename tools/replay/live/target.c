@@ -113,8 +113,3 @@ struct trace_token_options replay_target_tokens(const struct replay_target *t,
         .vocab_tokens = replay_model_vocab(&t->model, t->vocab),
         .seed = t->seed};
 }
-
-int replay_target_status(bool interrupted, bool failed)
-{
-    return interrupted ? REPLAY_EXIT_INTERRUPTED : failed ? 1 : 0;
-}

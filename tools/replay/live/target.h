@@ -89,8 +89,4 @@ void replay_target_close(struct replay_target *t);
 struct trace_token_options replay_target_tokens(const struct replay_target *t,
                                                 uint32_t block_tokens);
 
-/* Returns the exit status of a replay. failed: a request, or writing an output,
- * failed. */
-int replay_target_status(bool interrupted, bool failed);
-
 #endif

@@ -6,8 +6,9 @@ each seed, stand behind one another.
 """
 import csv
 import json
-import signal
 import sys
+
+from script import printed
 
 # Of the Mooncake paper's Figure 5, slowest first.
 PAPER_ORDER = 'random', 'least_loaded', 'local_cache', 'global_cache'
@@ -158,11 +159,8 @@ class Comparison:
 
 
 def main():
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends without a traceback
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    sys.stdout.reconfigure(encoding='utf-8', errors='surrogateescape')
     Comparison(json.loads(sys.argv[1]), list(csv.DictReader(sys.stdin))).print()
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(printed(main))

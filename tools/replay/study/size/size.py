@@ -3,8 +3,9 @@
 RESULT is JSON with exact numbers: of the search, or of every split over time.
 """
 import json
-import signal
 import sys
+
+from script import printed
 
 
 def nodes_of(case):
@@ -130,9 +131,6 @@ def print_over_time(o):
 
 
 def main():
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends without a traceback
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    sys.stdout.reconfigure(encoding='utf-8', errors='surrogateescape')
     result = json.load(sys.stdin)
     if 'splits' in result:
         print_over_time(result)
@@ -141,4 +139,4 @@ def main():
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(printed(main))

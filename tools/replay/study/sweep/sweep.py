@@ -6,8 +6,9 @@ numbers, in which values are sums over the seeds.
 """
 import json
 import math
-import signal
 import sys
+
+from script import printed
 
 METRICS = 'ttft', 'p99', 'effective', 'tokens'
 SHARES = 'effective', 'tokens'  # the others are times
@@ -192,12 +193,9 @@ class Sweep:
 
 
 def main():
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends without a traceback
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    sys.stdout.reconfigure(encoding='utf-8', errors='surrogateescape')
     _, again, causes = sys.argv
     Sweep(json.load(sys.stdin), again, causes == 'causes').print()
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(printed(main))
