@@ -7,9 +7,10 @@ import sys
 import unittest
 import xml.etree.ElementTree
 
-from harness import FolderCase, replay, settings
-from test_replay_cake import OWN
+from harness import ROOT, FolderCase, replay, settings
+from test_replay import SAMPLE
 
+CLUSTER = os.path.join(ROOT, 'traces', 'clusters', 'reference-16.json')
 HOSTILE = ['a \'b\' <d> & {e}^2 f_1 %g @x $y$', '_hidden', '\\frac{$1}{2',
            '`touch broke_out`']
 
@@ -92,19 +93,23 @@ class Plot(FolderCase):
         self.assertIn('plot /nowhere/p.svg: No such file or directory',
                       done.stderr)
 
-    def cake(self, status, says='', **environment):
-        replay('cake', '--table', OWN, '--plot', self.path('o.svg'), '--csv',
-               self.path('o.csv'), env={**os.environ, **environment},
-               status=status, says=says)
+    def drawn(self, **environment):
+        return replay('compare', '--trace', SAMPLE, '--cluster', CLUSTER,
+                      '--plot', self.path('o.svg'), '--csv',
+                      self.path('o.csv'), status=None,
+                      env={**os.environ, **environment})
 
     def test_no_matplotlib(self):
         """The rest is written, and an older picture stays."""
         self.write('matplotlib.py', 'raise ImportError\n')
         self.write('o.svg', 'kept')
-        self.cake(1, f"{self.path('o.svg')}: not drawn, Python's matplotlib "
-                  "is missing: install Debian's python3-matplotlib",
-                  PYTHONPATH=self.folder)
-        self.assertEqual(self.read('o.svg'), 'kept')
+        done = self.drawn(PYTHONPATH=self.folder)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"{self.path('o.svg')}: not drawn, Python's matplotlib "
+                      "is missing: install Debian's python3-matplotlib",
+                      done.stderr)
+        with open(self.path('o.svg'), encoding='utf-8') as f:
+            self.assertEqual(f.read(), 'kept')
         self.assertTrue(os.path.exists(self.path('o.csv')))
 
     def test_interrupt(self):
@@ -115,9 +120,11 @@ class Plot(FolderCase):
         self.addCleanup(signal.signal, signal.SIGINT, before)
         path = f'{self.folder}:{os.environ["PATH"]}'
         self.write('python3', '#!/bin/sh\nkill -INT $$\n')
-        self.cake(-signal.SIGINT, PATH=path)
+        self.assertEqual(self.drawn(PATH=path).returncode, -signal.SIGINT)
         self.write('python3', '#!/bin/sh\nexit 2\n')
-        self.cake(1, 'not drawn, its script failed', PATH=path)
+        done = self.drawn(PATH=path)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('not drawn, its script failed', done.stderr)
 
 
 if __name__ == '__main__':

@@ -4,6 +4,8 @@ import json
 import os
 import re
 import subprocess
+import sys
+import unittest
 from random import Random
 import xml.etree.ElementTree
 
@@ -11,9 +13,36 @@ from harness import (REPLAY, ROOT, FolderCase, computes_long, program,
                      read_file, replay)
 from test_replay import SAMPLE
 
+sys.path.append(os.path.join(ROOT, 'tools', 'replay', 'study', 'compare'))
+import compare
+
 CLUSTERS = os.path.join(ROOT, 'traces', 'clusters')
 REFERENCE = os.path.join(CLUSTERS, 'reference-16.json')
 PAPER = os.path.join(CLUSTERS, 'paper-16.json')
+
+
+class Means(unittest.TestCase):
+    def test_counts(self):
+        """Counts are means, as the ratios beside them; the latest is of all
+        seeds; what a run has not measured is left out."""
+        runs = [dict.fromkeys((
+            'ttft_mean_s', 'ttft_p50_s', 'ttft_p90_s', 'ttft_p99_s',
+            'tbt_p90_s', 'predicted_ratio', 'error_p99_s', 'error_max_s'), '')
+            | {'policy': 'plan', 'nodes': '2', 'decode_nodes': '1',
+               'link_gbps': '10', 'speed': '1', 'hit_ratio': '0.5',
+               'effective_ratio': str(0.1 * i), 'effective_token_ratio': '1',
+               'effective': str(10 * i), 'arrivals_s': '20',
+               'p90_told': str(i), 'p90_held': '1', 'rejected': str(10 + i),
+               'late': str(4 + i), 'latest_s': str(5 - i)} for i in range(3)]
+        runs[1] |= {'ttft_mean_s': '3', 'error_max_s': '2'}
+        runs[2] |= {'ttft_mean_s': '5', 'error_max_s': '7'}
+        case = compare.Case(runs)
+        self.assertEqual((case.rejected, case.late, case.latest_s), (11, 5, 5))
+        self.assertEqual((case.nodes, case.ttft[:2]), ('2+1', [4, None]))
+        self.assertEqual((case.predicted, case.error_max_s), (None, 7))
+        for got, value in ((case.effective, 0.1), (case.goodput, 0.5),
+                           (case.held, 1)):
+            self.assertAlmostEqual(got, value)
 
 
 class Study(FolderCase):
@@ -523,6 +552,7 @@ class Study(FolderCase):
     def test_help(self):
         for name in ('compare', 'figures', 'size', 'sweep', 'simulate'):
             done = replay(name, '--help')
-            usage, examples = done.stdout.split('examples:')
+            examples = done.stdout.split('examples:')[1]
             for option in re.findall(r'--policy-option\s+(\w+)=', examples):
-                self.assertIn(f' {option} (', usage)
+                self.assertIn(f'\n  {option}=', replay(
+                    name, '--help', 'policy-options').stdout)

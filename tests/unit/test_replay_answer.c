@@ -10,7 +10,7 @@
 #include "tests/unit/suite.h"
 #include "tools/replay/live/answer.h"
 #include "tools/replay/live/http_request.h"
-#include "tools/replay/live/run.h"
+#include "tools/replay/live/loop.h"
 
 struct seen {
     char text[256]; /* the events, each in brackets */

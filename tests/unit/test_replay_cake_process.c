@@ -1,7 +1,5 @@
-/* The simulated experiments of the Cake paper, by hand and by what must hold.
- */
+/* The process of the Cake paper, by hand. */
 #include <errno.h>
-#include <string.h>
 
 #include "tests/unit/suite.h"
 #include "tools/replay/paper/cake/process.h"
@@ -21,6 +19,50 @@ static struct cake_engine flat_engine(int64_t n_tokens)
         .final_step_s = 0.5,
         .cost = {.prefill = {0, 1000, 0, 0}},
     };
+}
+
+/* Steps of 50 tokens take 0.1, 0.15, 0.2, 0.25 ... s, 50 tokens to load 0.25
+ * s. Of 400 tokens, 200 are computed by 0.7 s, and 140 are loaded; 250 by 1 s,
+ * when 150 are to be loaded and 0.75 s would do. */
+static void test_predict(void)
+{
+    struct cake_engine engine = flat_engine(400);
+    struct cake_prediction p;
+
+    engine.step_tokens = 50;
+    engine.cost.prefill[1] = 1500;
+    engine.cost.prefill[2] = 10;
+    engine.cost.prefill[3] = 20;
+    CU_ASSERT_EQUAL_FATAL(cake_engine_predict(&engine, &p), 0);
+    CU_ASSERT_DOUBLE_EQUAL(p.cake_s, 1.5, 1e-9);
+    CU_ASSERT_EQUAL(p.split_tokens, 250);
+    CU_ASSERT_DOUBLE_EQUAL(p.compute_s, 2.2, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(p.load_s, 40 * 0.05 + 0.25, 1e-9);
+    CU_ASSERT_EQUAL(p.best, LOAD_MODE_BOTH);
+    /* 20 pieces in 0.8 s don't do by 0.7 s; in 0.7 s they do. */
+    engine.piece_s = 0.04;
+    CU_ASSERT_EQUAL_FATAL(cake_engine_predict(&engine, &p), 0);
+    CU_ASSERT_EQUAL(p.split_tokens, 250);
+    engine.piece_bytes = 2500;
+    engine.piece_s = 0.03 + 0.005;
+    CU_ASSERT_EQUAL_FATAL(cake_engine_predict(&engine, &p), 0);
+    CU_ASSERT_EQUAL(p.split_tokens, 200);
+    /* The last piece counts as a whole. */
+    engine.n_tokens = 101;
+    CU_ASSERT_EQUAL_FATAL(cake_engine_predict(&engine, &p), 0);
+    CU_ASSERT_DOUBLE_EQUAL(p.load_s, 11 * 0.035 + 0.25, 1e-9);
+    /* The last step makes a short prompt slower than one resource alone. */
+    engine.n_tokens = 20;
+    CU_ASSERT_EQUAL_FATAL(cake_engine_predict(&engine, &p), 0);
+    CU_ASSERT_EQUAL(p.best, LOAD_MODE_COMPUTE);
+    engine.n_tokens = 90;
+    engine.step_tokens = 10;
+    engine.piece_s = 0.001;
+    engine.cost.prefill[1] = 10000;
+    CU_ASSERT_EQUAL_FATAL(cake_engine_predict(&engine, &p), 0);
+    CU_ASSERT_EQUAL(p.best, LOAD_MODE_LOAD);
+    engine.n_tokens = 100000000;
+    CU_ASSERT_EQUAL(cake_engine_predict(&engine, &p), -EINVAL);
 }
 
 /* In order, the cached prompt has 300 tokens computed by 0.3 s and 60 loaded;
@@ -57,98 +99,8 @@ static void test_mix(void)
     CU_ASSERT_EQUAL(cake_mix_run(&mix, &m), -EINVAL);
 }
 
-/* What holds whatever is drawn. */
-static void test_fluctuation(void)
-{
-    const struct cake_engine engine = flat_engine(4000);
-    static struct cake_fluctuated r;
-    static struct cake_fluctuated again;
-    double compute_s = 0;
-
-    for (uint64_t seed = 0; seed < 300; seed++) {
-        const struct cake_fluctuation f = {.engine = &engine,
-                                           .budget_max_tokens = 100,
-                                           .gbps_max = 8e-3,
-                                           .period_s = 0.03,
-                                           .seed = seed,
-                                           .split_tokens = 2000};
-        double longest_s = 0.1 + engine.final_step_s + 0.06 + 0.5;
-
-        CU_ASSERT_EQUAL_FATAL(cake_fluctuate(&f, &r), 0);
-        CU_ASSERT_EQUAL_FATAL(cake_fluctuate(&f, &again), 0);
-        CU_ASSERT_EQUAL(memcmp(&r, &again, sizeof r), 0);
-        CU_ASSERT(r.ideal_s < r.cake_s && r.cake_s < r.ideal_s + longest_s);
-        CU_ASSERT(r.ideal_s < r.split_s);
-        CU_ASSERT(r.ideal_s < r.compute_s && r.ideal_s < r.load_s);
-        CU_ASSERT(r.n_course > 2);
-        for (size_t i = 1; i < r.n_course; i++) {
-            double met = r.computed_tokens[i] >= r.unloaded_tokens[i];
-
-            CU_ASSERT(r.course_s[i] > r.course_s[i - 1]);
-            CU_ASSERT(r.computed_tokens[i] >= r.computed_tokens[i - 1]);
-            CU_ASSERT(r.unloaded_tokens[i] <= r.unloaded_tokens[i - 1]);
-            CU_ASSERT_EQUAL(met, i + 1 == r.n_course);
-        }
-        CU_ASSERT_DOUBLE_EQUAL(r.course_s[r.n_course - 1] + 0.5, r.cake_s,
-                               1e-9);
-        compute_s += r.compute_s / 300;
-    }
-    /* Half the budget on average, and half a step more at the end. */
-    CU_ASSERT_DOUBLE_EQUAL(compute_s, 8.05, 0.2);
-}
-
-/* Only one of the two gets anything to speak of. */
-static void test_fluctuation_ends(void)
-{
-    struct cake_engine engine = flat_engine(4000);
-    static struct cake_fluctuated r;
-    struct cake_fluctuation f = {.engine = &engine,
-                                 .budget_max_tokens = 100,
-                                 .gbps_max = 1e-7,
-                                 .period_s = 1,
-                                 .seed = 7,
-                                 .split_tokens = 4000};
-
-    CU_ASSERT_EQUAL(cake_fluctuate(&f, &r), -ERANGE); /* of loading */
-    CU_ASSERT_EQUAL(r.met_tokens, 4000);
-    CU_ASSERT_DOUBLE_EQUAL(r.cake_s, r.compute_s + 0.5, 1e-9);
-    CU_ASSERT_DOUBLE_EQUAL(r.split_s, r.cake_s, 1e-9);
-    f.gbps_max = 1e6;
-    f.split_tokens = 0;
-    engine.piece_extra_s = 1e-9;
-    CU_ASSERT_EQUAL(cake_fluctuate(&f, &r), 0);
-    CU_ASSERT(r.met_tokens <= 100);
-    CU_ASSERT_DOUBLE_EQUAL(r.load_s, engine.load_fixed_s, 1e-3);
-    CU_ASSERT_DOUBLE_EQUAL(r.cake_s, 0.1 + 0.5, 1e-9);
-}
-
-/* The loader goes on from step to step just as it does alone. */
-static void test_fluctuation_loader(void)
-{
-    static struct cake_fluctuated r;
-
-    for (uint64_t seed = 0; seed < 20; seed++) {
-        struct cake_engine engine = flat_engine(4000);
-        const struct cake_fluctuation f = {.engine = &engine,
-                                           .budget_max_tokens = 1,
-                                           .gbps_max = 8e-3,
-                                           .period_s = 0.03,
-                                           .seed = seed};
-
-        CU_ASSERT_EQUAL_FATAL(cake_fluctuate(&f, &r), 0);
-        double met_s = r.cake_s - engine.final_step_s;
-        CU_ASSERT(r.met_tokens > 0 && r.met_tokens < 300);
-        engine.n_tokens -= r.met_tokens;
-        CU_ASSERT_EQUAL_FATAL(cake_fluctuate(&f, &r), 0);
-        double alone_s = r.load_s - engine.load_fixed_s;
-        CU_ASSERT(alone_s <= met_s + 1e-9 && alone_s > met_s - 0.1 - 1e-9);
-    }
-}
-
 static const struct suite_test tests[] = {
+    {"predict", test_predict},
     {"mix", test_mix},
-    {"fluctuation", test_fluctuation},
-    {"fluctuation loader", test_fluctuation_loader},
-    {"fluctuation ends", test_fluctuation_ends},
 };
 SUITE("replay_cake_process", tests)

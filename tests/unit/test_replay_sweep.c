@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "tests/unit/suite.h"
-#include "tools/replay/study/sweep/lru.h"
 #include "tools/replay/study/sweep/sweep.h"
-#include "tools/replay/trace/ties.h"
+#include "tools/replay/study/sweep/work.h"
+#include "tools/replay/trace/stream.h"
 #include "traces/random.h"
 
 #define HARDWARE                                                             \

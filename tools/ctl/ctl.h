@@ -55,9 +55,11 @@ const char *ctl_show(const json_t *object, const char *key, char *text,
  * ready keeps its state: "starting,drained". */
 const char *ctl_state(const json_t *instance, char *text, size_t size);
 
-/* Run a command. Return the exit status. */
-int ctl_instances(struct ctl *ctl);
-int ctl_explain(struct ctl *ctl, const char *id);
-int ctl_top(struct ctl *ctl);
+struct option_list;
+
+/* Run a command, whose words begin with its name. Return the exit status. */
+int ctl_instances(struct ctl *ctl, const struct option_list *words);
+int ctl_explain(struct ctl *ctl, const struct option_list *words);
+int ctl_top(struct ctl *ctl, const struct option_list *words);
 
 #endif

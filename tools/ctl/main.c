@@ -78,16 +78,6 @@ static int show_status(struct ctl *ctl, const struct option_list *)
     return is_ready ? 0 : 1;
 }
 
-static int show_instances(struct ctl *ctl, const struct option_list *)
-{
-    return ctl_instances(ctl);
-}
-
-static int show_top(struct ctl *ctl, const struct option_list *)
-{
-    return ctl_top(ctl);
-}
-
 static int change(struct ctl *ctl, const char *name, const char *what)
 {
     char *path = ctl_instance_path(name, what), text[64];
@@ -196,11 +186,6 @@ static int replicas(struct ctl *ctl, const struct option_list *words)
     return 0;
 }
 
-static int explain(struct ctl *ctl, const struct option_list *words)
-{
-    return ctl_explain(ctl, words->items[1]);
-}
-
 static void print_list(const char *title, const json_t *list)
 {
     char text[64];
@@ -258,14 +243,14 @@ static const struct command {
     const char *needs;  /* these words, for the error message */
 } commands[] = {
     {"status", show_status, 0, 0, ""},
-    {"instances", show_instances, 0, 0, ""},
+    {"instances", ctl_instances, 0, 0, ""},
     {"drain", drain, 1, 1, "NAME"},
     {"undrain", undrain, 1, 1, "NAME"},
     {"role", switch_role, 2, 2, "NAME and prefill or decode"},
     {"replicas", replicas, 2, 2, "N and PROMPT"},
-    {"explain", explain, 1, 1, "ID"},
+    {"explain", ctl_explain, 1, 1, "ID"},
     {"reload", reload, 0, 0, ""},
-    {"top", show_top, 0, 0, ""},
+    {"top", ctl_top, 0, 0, ""},
     {"metrics", show_metrics, 0, 1, "TEXT"},
 };
 

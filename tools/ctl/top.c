@@ -237,7 +237,7 @@ static int once(struct top *t)
     return 0;
 }
 
-int ctl_top(struct ctl *ctl)
+int ctl_top(struct ctl *ctl, const struct option_list *)
 {
     struct top *t = calloc(1, sizeof *t);
     int rc;

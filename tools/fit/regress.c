@@ -1,6 +1,4 @@
-/* Weighted polynomial regression and cross-validation. See regress.h. */
-#include "tools/fit/regress.h"
-
+/* Weighted polynomial regression and cross-validation. See model.h. */
 #include <errno.h>
 #include <gsl/gsl_errno.h>
 #include <gsl/gsl_multifit.h>
@@ -8,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "tools/fit/model.h"
 #include "tools/replay/math.h"
 #include "traces/random.h"
 

@@ -10,7 +10,9 @@
 
 #include "tools/result_file.h"
 
-#define NO_MATPLOTLIB 3 /* exit status of draw.py */
+/* Exit statuses of scripts. */
+#define NO_MATPLOTLIB 3
+#define NOT_PRINTED 4
 
 extern char **environ;
 
@@ -39,27 +41,29 @@ int plot_begin(struct plot *plot)
     return 0;
 }
 
-/* Runs draw.py with `data` as its input and `picture` as its output. */
-static int draw(const char *kind, const char *title, FILE *data, FILE *picture)
+int plot_script(const char *name, const char *first, const char *second,
+                FILE *in, FILE *out)
 {
     char program[PATH_MAX], script[PATH_MAX + 64];
-    const char *const arguments[] = {"python3", "-B",  script,
-                                     kind,      title, NULL};
+    const char *const arguments[] = {"python3", "-B",   script,
+                                     first,     second, NULL};
     posix_spawn_file_actions_t files;
     int status = 0;
     pid_t child;
 
-    plot_find("draw.py", program, script);
-    if (fflush(data) != 0 || lseek(fileno(data), 0, SEEK_SET) < 0)
+    plot_find(name, program, script);
+    if (fflush(stdout) != 0 || fflush(in) != 0 ||
+        lseek(fileno(in), 0, SEEK_SET) < 0)
         return -errno;
-    if (ferror(data))
+    if (ferror(in))
         return -EIO;
     int rc = posix_spawn_file_actions_init(&files);
     if (rc != 0)
         return -rc;
-    if ((rc = posix_spawn_file_actions_adddup2(&files, fileno(data), 0)) == 0 &&
-        (rc = posix_spawn_file_actions_adddup2(&files, fileno(picture), 1)) ==
-            0)
+    if ((rc = posix_spawn_file_actions_adddup2(&files, fileno(in), 0)) == 0 &&
+        (rc = !out ? 0
+                   : posix_spawn_file_actions_adddup2(&files, fileno(out),
+                                                      1)) == 0)
         rc = posix_spawnp(&child, "python3", &files, NULL,
                           (char *const *)arguments, environ);
     posix_spawn_file_actions_destroy(&files);
@@ -68,14 +72,17 @@ static int draw(const char *kind, const char *title, FILE *data, FILE *picture)
     while (waitpid(child, &status, 0) < 0)
         if (errno != EINTR)
             return -errno;
-    /* Ctrl-C goes to both: this program writes no further file. */
+    /* Ctrl-C, or the end of a reader, is this program's, too: it writes no
+     * further file. */
     if (WIFSIGNALED(status) &&
-        (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGQUIT))
+        (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGQUIT ||
+         WTERMSIG(status) == SIGPIPE))
         raise(WTERMSIG(status));
-    return status == 0 ? 0
-           : WIFEXITED(status) && WEXITSTATUS(status) == NO_MATPLOTLIB
-               ? -ENOPKG
-               : -EPROTO;
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return code == 0               ? 0
+           : code == NO_MATPLOTLIB ? -ENOPKG
+           : code == NOT_PRINTED   ? -EPIPE
+                                   : -EPROTO;
 }
 
 int plot_end(struct plot *plot, int rc, const char *kind, const char *title,
@@ -84,7 +91,8 @@ int plot_end(struct plot *plot, int rc, const char *kind, const char *title,
     FILE *picture = rc == 0 ? tmpfile() : NULL;
 
     if (rc == 0)
-        rc = picture ? draw(kind, title, plot->file, picture) : -errno;
+        rc = picture ? plot_script("draw.py", kind, title, plot->file, picture)
+                     : -errno;
     if (rc == 0)
         rc = result_copy(picture, path);
     if (picture)

@@ -24,9 +24,23 @@
  * plot_error()). Returns 0 or -1. */
 int replay_complain_output(const char *name, const char *path, int rc);
 
+/* Prints that a script did not print, unless rc, of plot_script(), is 0.
+ * Returns 0 or -1. */
+int replay_complain_script(const char *name, int rc);
+
 /* Writes an optional output: evaluates `write` only if there is a path. */
 #define REPLAY_OUTPUT(name, path, write) \
     ((path) ? replay_complain_output(name, path, write) : 0)
+
+/* Parses the options of a subcommand, and executes its Python script `script`
+ * (see plot_find()) with the program's path, the subcommand's name, and
+ * "option=value" for each option that has a value. Returns the exit status. */
+int replay_script(const char *script, const struct option_usage *usage,
+                  const struct option_table *table, int argc, char **argv);
+
+/* Executes a script as replay_script(), with options that were parsed. */
+int replay_script_parsed(const char *script, const char *name,
+                         const struct option_table *table);
 
 /* Prints which required option is missing, and where help is. */
 void replay_missing(const char *name, const char *option);
@@ -45,6 +59,7 @@ int replay_command_agree(int argc, char **argv);
 int replay_command_cake(int argc, char **argv);
 int replay_command_cake_adaptive(int argc, char **argv);
 int replay_command_cake_fluctuation(int argc, char **argv);
+int replay_command_cake_run(int argc, char **argv);
 int replay_command_figures(int argc, char **argv);
 int replay_command_simulate(int argc, char **argv);
 int replay_command_sessions(int argc, char **argv);

@@ -1,15 +1,19 @@
 /* conductor-replay: the table of subcommands. */
 #include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/plot/plot.h"
 #include "tools/replay/command.h"
 
 struct command {
     const char *name;
-    const char *summary;
+    const char *summary; /* NULL = for scripts, not listed */
     int (*run)(int argc, char **argv);
 };
 
@@ -45,6 +49,7 @@ static const struct command commands[] = {
      replay_command_cake_fluctuation},
     {"cake-adaptive", "simulate a cached prompt among short ones",
      replay_command_cake_adaptive},
+    {"cake-run", NULL, replay_command_cake_run},
     {"size", "find the smallest cluster that meets SLOs", replay_command_size},
 };
 
@@ -57,7 +62,9 @@ static void print_help(FILE *file)
           "Request traces in the format of the Mooncake paper (FAST'25).\n\n",
           file);
     for (size_t i = 0; i < COMMAND_COUNT; i++)
-        fprintf(file, "  %-16s  %s\n", commands[i].name, commands[i].summary);
+        if (commands[i].summary)
+            fprintf(file, "  %-16s  %s\n", commands[i].name,
+                    commands[i].summary);
     fputs("\nconductor-replay help COMMAND explains a command.\n"
           "conductor-replay --version prints the version.\n"
           "A file named - is standard output; the text goes to standard error "
@@ -69,37 +76,66 @@ static void print_help(FILE *file)
           file);
 }
 
-int replay_complain_output(const char *name, const char *path, int rc)
+/* Appends "option=value" to the file, unless the option has no value. */
+static void put_argument(const struct option_spec *spec, FILE *file)
 {
-    return rc == 0 ? 0
-                   : replay_complain(name, "%s: %s", options_shown_path(path),
-                                     plot_error(rc));
+    const void *value = spec->value;
+
+    switch (spec->kind) {
+    case OPTION_FLAG:
+        if (*(const bool *)value)
+            fprintf(file, "%s=1", spec->name);
+        return;
+    case OPTION_STRING:
+        fprintf(file, "%s=%s", spec->name, (const char *)value);
+        return;
+    case OPTION_COUNT:
+        fprintf(file, "%s=%" PRIu64, spec->name, *(const uint64_t *)value);
+        return;
+    case OPTION_U32:
+        fprintf(file, "%s=%" PRIu32, spec->name, *(const uint32_t *)value);
+        return;
+    case OPTION_NUMBER:
+        fprintf(file, "%s=%.17g", spec->name, *(const double *)value);
+        return;
+    default:
+        if (*(const char *const *)value)
+            fprintf(file, "%s=%s", spec->name, *(const char *const *)value);
+    }
 }
 
-void replay_missing(const char *name, const char *option)
+int replay_script(const char *script, const struct option_usage *usage,
+                  const struct option_table *table, int argc, char **argv)
 {
-    char program[NAME_BYTES];
+    int status = 0;
 
-    snprintf(program, sizeof program, "conductor-replay %s", name);
-    options_missing(program, option);
+    return replay_parse(usage, table, argc, argv, &status) == 0
+               ? replay_script_parsed(script, usage->name, table)
+               : status;
 }
 
-int replay_parse(const struct option_usage *usage,
-                 const struct option_table *table, int argc, char **argv,
-                 int *status)
+int replay_script_parsed(const char *script, const char *name,
+                         const struct option_table *table)
 {
-    char error[256], name[NAME_BYTES];
-    struct option_usage all = *usage;
+    char program[PATH_MAX], path[PATH_MAX + 64];
+    char **words = calloc(table->count + 7, sizeof(*words));
+    const char *const first[] = {"python3", "-B", path, program, name};
+    size_t n = sizeof first / sizeof first[0], size;
 
-    all.name = name;
-    snprintf(name, sizeof name, "conductor-replay %s", usage->name);
-    if (options_start(&all, table, argc, argv, status) != 0)
-        return -1;
-    if (options_claim_stdout(table, error, sizeof error) == 0 &&
-        options_check_outputs(table, error, sizeof error) == 0)
-        return 0;
-    *status = 1;
-    return replay_complain(usage->name, "%s", error);
+    if (!words)
+        return replay_complain(name, "out of memory");
+    memcpy(words, first, sizeof first);
+    plot_find(script, program, path);
+    for (size_t i = 0; i < table->count; i++) {
+        FILE *file = open_memstream(&words[n++], &size);
+
+        if (file)
+            put_argument(&table->specs[i], file);
+        if (!file || fclose(file) != 0)
+            return replay_complain(name, "out of memory");
+    }
+    execvp(words[0], words);
+    return replay_complain(name, "needs python3: %s", strerror(errno));
 }
 
 static const struct command *find_command(const char *name)

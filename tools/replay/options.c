@@ -1,4 +1,4 @@
-/* See options.h. */
+/* See options.h and command.h. */
 #include "tools/replay/options.h"
 
 #include <errno.h>
@@ -6,11 +6,14 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "tools/plot/plot.h"
+#include "tools/replay/command.h"
 
 int replay_complain(const char *name, const char *format, ...)
 {
@@ -22,6 +25,8 @@ int replay_complain(const char *name, const char *format, ...)
     fputc('\n', stderr);
     return -1;
 }
+
+#define NAME_BYTES 64
 
 static int check_output(const char *path)
 {
@@ -84,8 +89,14 @@ static const struct option_spec *shares_file(const struct option_table *table,
     return NULL;
 }
 
-int options_check_outputs(const struct option_table *table, char *error,
-                          size_t size)
+/*
+ * Checks that the files of all OUTPUT options can be written, before the work
+ * begins. Existing files are not changed; others are created and removed. It is
+ * an error if two outputs, or an output and a TEXT option, name one file.
+ * Returns 0 or a negative errno with a message in `error`.
+ */
+static int check_outputs(const struct option_table *table, char *error,
+                         size_t size)
 {
     for (size_t i = 0; i < table->count; i++) {
         const struct option_spec *spec = &table->specs[i];
@@ -114,13 +125,21 @@ int options_check_outputs(const struct option_table *table, char *error,
 /* The user's spelling of RESULT_PATH. */
 static char result_option[64];
 
-const char *options_shown_path(const char *path)
+/* Returns the name of an output in messages: its path, or "--NAME -" for
+ * standard output. */
+static const char *shown_path(const char *path)
 {
     return strcmp(path, RESULT_PATH) == 0 ? result_option : path;
 }
 
-int options_claim_stdout(const struct option_table *table, char *error,
-                         size_t size)
+/*
+ * Lets an OUTPUT option with path "-" write to standard output; all text that
+ * the command prints then goes to standard error. The path becomes /dev/fd/N.
+ * Call it before anything is printed. Returns 0, or -EINVAL with a message in
+ * `error` if two outputs have path "-".
+ */
+static int claim_stdout(const struct option_table *table, char *error,
+                        size_t size)
 {
     const struct option_spec *claimed = NULL;
 
@@ -141,6 +160,104 @@ int options_claim_stdout(const struct option_table *table, char *error,
         claimed = spec;
         *path = RESULT_PATH;
         snprintf(result_option, sizeof result_option, "--%s -", spec->name);
+    }
+    return 0;
+}
+
+int replay_complain_output(const char *name, const char *path, int rc)
+{
+    return rc == 0 ? 0
+                   : replay_complain(name, "%s: %s", shown_path(path),
+                                     plot_error(rc));
+}
+
+int replay_complain_script(const char *name, int rc)
+{
+    if (rc == 0 || rc == -EPIPE)
+        return rc;
+    return replay_complain(name, "needs python3: %s",
+                           rc == -ENOPKG   ? strerror(ENOENT)
+                           : rc == -EPROTO ? "its script failed"
+                                           : strerror(-rc));
+}
+
+void replay_missing(const char *name, const char *option)
+{
+    char program[NAME_BYTES];
+
+    snprintf(program, sizeof program, "conductor-replay %s", name);
+    options_missing(program, option);
+}
+
+int replay_parse(const struct option_usage *usage,
+                 const struct option_table *table, int argc, char **argv,
+                 int *status)
+{
+    char error[256], name[NAME_BYTES];
+    struct option_usage all = *usage;
+
+    all.name = name;
+    snprintf(name, sizeof name, "conductor-replay %s", usage->name);
+    if (options_start(&all, table, argc, argv, status) != 0)
+        return -1;
+    if (claim_stdout(table, error, sizeof error) == 0 &&
+        check_outputs(table, error, sizeof error) == 0)
+        return 0;
+    *status = 1;
+    return replay_complain(usage->name, "%s", error);
+}
+
+int replay_list_numbers(const char *option, const char *text, double min,
+                        double max, struct replay_numbers *list,
+                        char error[REPLAY_LIST_ERROR_BYTES])
+{
+    list->count = 0;
+    for (const char *from = text;; from++) {
+        char *end = NULL;
+        double x = strtod(from, &end);
+
+        if (end == from || (*end != ',' && *end != '\0') ||
+            !(x >= min && x <= max))
+            return error_say(error, REPLAY_LIST_ERROR_BYTES, -EINVAL,
+                             "--%s %.80s: must be numbers from %.15g to %.15g, "
+                             "separated by commas",
+                             option, text, min, max);
+        if (list->count == REPLAY_LIST_MAX)
+            return error_say(error, REPLAY_LIST_ERROR_BYTES, -EINVAL,
+                             "--%s: more than %d numbers", option,
+                             REPLAY_LIST_MAX);
+        list->values[list->count++] = x;
+        if (*end == '\0')
+            return 0;
+        from = end;
+    }
+}
+
+int replay_list_names(const char *option, const char *text,
+                      const char *(*known)(size_t i), struct replay_names *list,
+                      char error[REPLAY_LIST_ERROR_BYTES])
+{
+    const char *name;
+    const struct option_spec one = {
+        .kind = OPTION_TEXT, .value = &name, .choice = known};
+    char why[REPLAY_LIST_ERROR_BYTES] = "too long";
+
+    list->count = 0;
+    snprintf(list->text, sizeof list->text, "%s", text);
+    char *rest = list->text;
+    while (rest) {
+        const char *word = strsep(&rest, ",");
+
+        if (list->count == REPLAY_LIST_MAX ||
+            option_set(&one, word, why, sizeof why) != 0)
+            return error_say(error, REPLAY_LIST_ERROR_BYTES, -EINVAL,
+                             "--%s %.40s: %s", option, word, why);
+        for (size_t i = 0; i < list->count; i++) {
+            if (strcmp(list->names[i], name) == 0)
+                return error_say(error, REPLAY_LIST_ERROR_BYTES, -EINVAL,
+                                 "--%s %s: comes twice", option, name);
+        }
+        list->names[list->count++] = name;
     }
     return 0;
 }

@@ -2,6 +2,8 @@
 #ifndef TOOLS_REPLAY_OPTIONS_H
 #define TOOLS_REPLAY_OPTIONS_H
 
+#include <stddef.h>
+
 #include "base/options.h"
 
 /* A row in a macro of several rows; keeps the formatter's layout. */
@@ -18,26 +20,37 @@ int replay_complain(const char *name, const char *format, ...)
 /* Prints an error of the command line. Returns the exit status. */
 #define replay_refuse(...) (replay_complain(__VA_ARGS__), OPTIONS_EXIT_USAGE)
 
-/*
- * Checks that the files of all OUTPUT options can be written, before the work
- * begins. Existing files are not changed; others are created and removed. It is
- * an error if two outputs, or an output and a TEXT option, name one file.
- * Returns 0 or a negative errno with a message in `error`.
- */
-[[nodiscard]] int options_check_outputs(const struct option_table *table,
-                                        char *error, size_t size);
+/* Comma-separated values of an option: "1,2,3" or "random,global_cache". */
+#define REPLAY_LIST_MAX 64
+#define REPLAY_LIST_ERROR_BYTES 1024
+
+struct replay_numbers {
+    double values[REPLAY_LIST_MAX];
+    size_t count;
+};
+
+struct replay_names {
+    char text[1024]; /* holds the names, one after the other */
+    const char *names[REPLAY_LIST_MAX];
+    size_t count;
+};
 
 /*
- * Lets an OUTPUT option with path "-" write to standard output; all text that
- * the command prints then goes to standard error. The path becomes /dev/fd/N.
- * Call it before anything is printed. Returns 0, or -EINVAL with a message in
- * `error` if two outputs have path "-".
+ * Reads numbers, each from min to max. Returns 0, or -EINVAL with *list
+ * undefined and a message in `error` that names the option and the value.
  */
-[[nodiscard]] int options_claim_stdout(const struct option_table *table,
-                                       char *error, size_t size);
+[[nodiscard]] int replay_list_numbers(const char *option, const char *text,
+                                      double min, double max,
+                                      struct replay_numbers *list,
+                                      char error[REPLAY_LIST_ERROR_BYTES]);
 
-/* Returns the name of an output in messages: its path, or "--NAME -" for
- * standard output. */
-const char *options_shown_path(const char *path);
+/*
+ * Reads names, each at most once. `known` returns the i-th allowed name, NULL
+ * beyond the last. Returns as replay_list_numbers().
+ */
+[[nodiscard]] int replay_list_names(const char *option, const char *text,
+                                    const char *(*known)(size_t i),
+                                    struct replay_names *list,
+                                    char error[REPLAY_LIST_ERROR_BYTES]);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * The meeting of a load from the end of a prompt and computing from its front
- * ("Compute Or Load KV Cache? Why Not Both?", section 3). Worker, simulator and
- * the Cake experiments use it. Pure.
+ * ("Compute Or Load KV Cache? Why Not Both?", section 3). Worker and
+ * simulator ask here. Pure.
  *
  *      0        position ->                  <- loaded        end    n_tokens
  *      |  computed  |        neither yet        |   loaded     | suffix |

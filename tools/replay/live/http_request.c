@@ -11,15 +11,20 @@
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/event_loop.h"
 #include "tools/replay/live/answer.h"
+
+/* Servers close idle connections, some after a few seconds. */
+#define IDLE_MAX_US 1000000
 
 struct replay_request {
     struct replay_request_params params;
@@ -32,6 +37,39 @@ struct replay_request {
     const char *failure; /* from the error callback, or NULL */
     struct replay_answer answer;
 };
+
+void replay_idle_fini(struct replay_idle *idle)
+{
+    for (size_t i = 0; i < idle->count; i++)
+        evhttp_connection_free(idle->last[i].connection);
+    free(idle->last);
+    *idle = (struct replay_idle){0};
+}
+
+/* Returns the most recently used connection, now the caller's; or NULL, with
+ * all connections closed, if it has been idle too long. The server may still
+ * have closed it. */
+static struct evhttp_connection *idle_take(struct replay_idle *idle)
+{
+    size_t n = idle->count;
+
+    if (n > 0 && clock_now_us() - idle->last[n - 1].since_us < IDLE_MAX_US)
+        return idle->last[--idle->count].connection;
+    replay_idle_fini(idle); /* the others are older */
+    return NULL;
+}
+
+/* Keeps a connection whose answer is complete. Returns NULL, or the connection,
+ * still the caller's, when out of memory. */
+static struct evhttp_connection *idle_keep(struct replay_idle *idle,
+                                           struct evhttp_connection *one)
+{
+    if (array_reserve(idle->last, idle->capacity, idle->count + 1))
+        return one;
+    idle->last[idle->count].connection = one;
+    idle->last[idle->count++].since_us = clock_now_us();
+    return NULL;
+}
 
 static struct timeval timeval_of(int64_t us)
 {
@@ -172,7 +210,7 @@ static int send_request(struct replay_request *r)
     struct timeval silence = timeval_of(r->params.timeout_us + 5000000);
 
     if (!r->again)
-        r->connection = replay_idle_take(r->params.idle);
+        r->connection = idle_take(r->params.idle);
     r->reused = r->connection;
     if (!r->connection)
         r->connection = replay_server_connect(r->params.server, r->params.base);
@@ -193,7 +231,7 @@ static int send_request(struct replay_request *r)
 static void reap(struct replay_request *r)
 {
     if (r->over && r->answer.record->status != 0 && !r->failure)
-        r->connection = replay_idle_keep(r->params.idle, r->connection);
+        r->connection = idle_keep(r->params.idle, r->connection);
     r->params.done(r->params.arg, r->params.record);
     request_free(r);
 }
@@ -242,4 +280,70 @@ void replay_request_cancel(struct replay_request *r, const char *reason)
     if (!r->over)
         replay_answer_finish(&r->answer, 0, reason, request_now_us(r));
     request_free(r);
+}
+
+static void on_signal(evutil_socket_t, short, void *arg)
+{
+    struct replay_flight *f = arg;
+
+    f->interrupted = true;
+    event_base_loopbreak(f->params.base);
+}
+
+int replay_flight_init(struct replay_flight *f, size_t count)
+{
+    bool good = (f->requests = calloc(count, sizeof f->requests[0]));
+
+    f->count = count;
+    for (size_t i = 0; good && i < 2; i++) {
+        f->signals[i] =
+            evsignal_new(f->params.base, i ? SIGTERM : SIGINT, on_signal, f);
+        good = f->signals[i] && event_add(f->signals[i], NULL) == 0;
+    }
+    return good ? 0 : -ENOMEM;
+}
+
+static void on_flight_done(void *arg, struct replay_record *record)
+{
+    struct replay_flight *f = arg;
+
+    f->requests[record - f->records] = NULL;
+    f->in_flight--;
+    f->params.done(f->params.arg, record);
+}
+
+int replay_flight_send(struct replay_flight *f, size_t i, struct evbuffer *body)
+{
+    struct replay_request_params params = f->params;
+
+    params.record = &f->records[i];
+    params.idle = &f->idle;
+    params.done = on_flight_done;
+    params.arg = f;
+    int rc =
+        body ? replay_request_start(&params, body, &f->requests[i]) : -ENOMEM;
+    f->in_flight += rc == 0;
+    return rc;
+}
+
+void replay_flight_drop(struct replay_flight *f)
+{
+    for (size_t i = 0; f->in_flight > 0 && i < f->count; i++) {
+        if (!f->requests[i])
+            continue;
+        replay_request_cancel(f->requests[i], "interrupted");
+        f->records[i].outcome = REPLAY_PENDING;
+        f->requests[i] = NULL;
+        f->in_flight--;
+    }
+}
+
+void replay_flight_fini(struct replay_flight *f)
+{
+    if (f->requests)
+        replay_flight_drop(f);
+    for (size_t i = 0; i < 2; i++)
+        event_loop_drop(f->signals[i]);
+    free(f->requests);
+    replay_idle_fini(&f->idle);
 }

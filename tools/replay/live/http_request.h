@@ -8,14 +8,27 @@
 
 #include <event2/buffer.h>
 #include <event2/event.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tools/replay/live/idle.h"
 #include "tools/replay/live/server.h"
 #include "tools/replay/report/record.h"
 
+struct evhttp_connection;
 struct replay_request;
+
+/* Idle connections, kept for the next request. {0} is an empty list. */
+struct replay_idle {
+    struct {
+        struct evhttp_connection *connection;
+        int64_t since_us;
+    } * last; /* (count), most recently used last */
+    size_t count, capacity;
+};
+
+/* Closes all connections. */
+void replay_idle_fini(struct replay_idle *idle);
 
 /* The request has ended and filled its record; it is freed after this call. */
 typedef void replay_request_cb(void *arg, struct replay_record *record);
@@ -46,5 +59,34 @@ replay_request_start(const struct replay_request_params *params,
 /* Closes the connection and frees the request without calling `done`; the
  * record becomes a failure for `reason`. Must not be called inside `done`. */
 void replay_request_cancel(struct replay_request *request, const char *reason);
+
+/* The requests in flight of a command, and the signals that end it. */
+struct replay_flight {
+    /* For each request, except record and idle. When `done` is called, the
+     * request is no longer in flight. */
+    struct replay_request_params params;
+    struct replay_record *records; /* borrowed, [count] */
+    /* Internal. */
+    struct replay_request **requests; /* [count], NULL = not in flight */
+    size_t count, in_flight;
+    struct replay_idle idle;
+    struct event *signals[2];
+    bool interrupted; /* SIGINT or SIGTERM came and broke the loop */
+};
+
+/* Allocates `count` requests, and handles SIGINT and SIGTERM from here on.
+ * Returns 0 or -ENOMEM; call replay_flight_fini() either way. */
+[[nodiscard]] int replay_flight_init(struct replay_flight *f, size_t count);
+
+/* Sends `body` (taken over) as request i. Returns 0, or -ENOMEM, also if `body`
+ * is NULL. */
+[[nodiscard]] int replay_flight_send(struct replay_flight *f, size_t i,
+                                     struct evbuffer *body);
+
+/* Cancels the requests in flight; their records become REPLAY_PENDING. */
+void replay_flight_drop(struct replay_flight *f);
+
+/* Cancels the requests in flight and frees everything. */
+void replay_flight_fini(struct replay_flight *f);
 
 #endif

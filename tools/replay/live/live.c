@@ -4,13 +4,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/clock.h"
+#include "base/event_loop.h"
 #include "tools/plot/plot.h"
 #include "tools/replay/command.h"
-#include "tools/replay/live/run.h"
+#include "tools/replay/live/loop.h"
 #include "tools/replay/live/target.h"
 #include "tools/replay/report/report.h"
-#include "tools/replay/trace/load.h"
+#include "tools/replay/trace/stream.h"
+#include "traces/stats.h"
 
 static const struct option_usage usage = {
     .name = "live",
@@ -68,6 +72,152 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         return -1;
     *status = REPLAY_EXIT_USAGE;
     return replay_stream_check(&s->source, usage.name);
+}
+
+/* Progress on stderr: one moving line on a terminal, or lines in a log. */
+struct progress {
+    size_t total;
+    size_t completed, rejected, failed;
+    uint64_t prompt_tokens, reused_tokens;
+    int64_t ttft_sum_us;
+    size_t ttft_count;
+    size_t sent;
+    bool on_terminal;
+    int64_t start_us, shown_us; /* when a line was last written */
+};
+
+/* The open loop: sends each request at its time in the trace, whether or not
+ * earlier requests are answered. */
+struct open_loop {
+    const struct settings *settings;
+    const struct replay_trace *trace;
+    struct replay_record *records; /* [trace->count] */
+    struct progress progress;
+};
+
+/* Counts a finished record. */
+static void progress_add(struct progress *p, const struct replay_record *r)
+{
+    if (r->outcome == REPLAY_REJECTED) {
+        p->rejected++;
+    } else if (r->outcome == REPLAY_FAILED) {
+        p->failed++;
+    } else if (r->outcome == REPLAY_COMPLETED) {
+        p->completed++;
+        p->prompt_tokens += r->prompt_tokens;
+        p->reused_tokens += r->reused_tokens;
+        p->ttft_sum_us += r->first_token_us - r->intended_us;
+        p->ttft_count++;
+    }
+}
+
+/* Shows the progress: at every call on a terminal, every five seconds
+ * elsewhere, always if `last`, which ends the line. */
+static void progress_show(struct progress *p, bool last)
+{
+    int64_t now_us = clock_now_us() - p->start_us;
+
+    if (!last && !p->on_terminal && now_us - p->shown_us < 5000000)
+        return;
+    p->shown_us = now_us;
+    double ttft_s = p->ttft_count > 0
+                        ? (double)p->ttft_sum_us / (double)p->ttft_count / 1e6
+                        : 0.0;
+    fprintf(stderr,
+            "%s%6.1f s  sent %zu/%zu  in flight %zu  completed %zu  rejected "
+            "%zu  failed %zu  reused %.1f%%  mean TTFT %.3f s%s",
+            p->on_terminal ? "\r\033[K" : "", (double)now_us / 1e6, p->sent,
+            p->total, p->sent - p->completed - p->rejected - p->failed,
+            p->completed, p->rejected, p->failed,
+            100 * replay_ratio(p->reused_tokens, p->prompt_tokens), ttft_s,
+            p->on_terminal && !last ? "" : "\n");
+    fflush(stderr);
+}
+
+static int64_t intended_us(const struct open_loop *o, size_t i)
+{
+    const struct trace_request *q = o->trace->requests;
+
+    return (int64_t)((double)(q[i].arrival_us - q[0].arrival_us) /
+                     o->settings->speed);
+}
+
+static int64_t due_us(void *arg)
+{
+    const struct open_loop *o = arg;
+
+    return o->progress.sent < o->trace->count ? intended_us(o, o->progress.sent)
+                                              : -1;
+}
+
+static int64_t take_next(void *arg, int64_t,
+                         const struct trace_request **request)
+{
+    struct open_loop *o = arg;
+    size_t i = o->progress.sent++;
+
+    *request = &o->trace->requests[i];
+    o->records[i].tenant = (*request)->tenant;
+    return (int64_t)i;
+}
+
+static int take_ended(void *arg, struct replay_record *record, int64_t)
+{
+    struct open_loop *o = arg;
+
+    progress_add(&o->progress, record);
+    return 0;
+}
+
+static void on_progress_timer(evutil_socket_t, short, void *arg)
+{
+    progress_show(arg, false);
+}
+
+/* Replays the trace into records (trace->count, filled here) and shows progress
+ * on stderr. Requests not sent, or in flight when the user stops it, stay
+ * REPLAY_PENDING. Returns 0 or -ENOMEM. */
+static int replay(const struct settings *s, const struct replay_trace *trace,
+                  struct replay_record *records,
+                  struct replay_loop_result *result)
+{
+    struct open_loop o = {
+        .settings = s,
+        .trace = trace,
+        .records = records,
+        .progress = {.total = trace->count,
+                     .on_terminal = isatty(STDERR_FILENO) == 1,
+                     .start_us = clock_now_us()}};
+    const struct replay_loop_params params = {
+        .base = s->target.base,
+        .server = &s->target.server,
+        .model = s->target.model.name,
+        .tokens = replay_target_tokens(&s->target, trace->block_tokens),
+        .max_in_flight = s->target.max_in_flight,
+        .timeout_us = (int64_t)(s->target.timeout_s * 1e6),
+        .records = records,
+        .n_records = trace->count,
+        .due_us = due_us,
+        .next = take_next,
+        .ended = take_ended,
+        .arg = &o};
+    struct event *timer =
+        event_new(params.base, -1, EV_PERSIST, on_progress_timer, &o.progress);
+    int rc = -ENOMEM;
+
+    for (size_t i = 0; i < trace->count; i++) {
+        records[i] = replay_record_new(s->source.from + i, intended_us(&o, i),
+                                       &trace->requests[i]);
+        records[i].slo_ttft_us = (int64_t)(s->promised_s * 1e6);
+    }
+    if (timer) {
+        event_loop_wait(timer, 200000);
+        rc = replay_loop_run(&params, result);
+    }
+    if (rc == 0)
+        progress_show(&o.progress, true);
+    event_loop_drop(timer);
+    return rc;
 }
 
 /* Warns if the trace's blocks are no multiple of the server's, with a cure. */
@@ -173,26 +323,40 @@ static int write_outputs(const struct settings *s,
                          write_plot(s, trace, records, report));
 }
 
+/*
+ * Returns the hit ratio of an infinite cache over the answered requests, in
+ * trace order: reused / input tokens, or -1 when out of memory. Counts rejected
+ * and failed requests, too: a server may compute their blocks. Counts full
+ * blocks only, or with `with_partial` also a prompt's last block: an upper
+ * bound for a server whose blocks are smaller than the trace's. records[0 ..
+ * trace->count) are those of the trace's requests. O(blocks).
+ */
+static double best_hit_ratio(const struct replay_trace *trace,
+                             const struct replay_record *records,
+                             bool with_partial)
+{
+    struct trace_stats *stats =
+        trace_stats_new(trace->block_tokens, with_partial);
+    int rc = stats ? 0 : -ENOMEM;
+
+    for (size_t i = 0; i < trace->count && rc == 0; i++)
+        if (records[i].outcome != REPLAY_PENDING)
+            rc = trace_stats_add(stats, &trace->requests[i]);
+    double ratio =
+        rc == 0 ? trace_totals_hit_ratio(trace_stats_totals(stats)) : -1.0;
+    trace_stats_free(stats);
+    return ratio;
+}
+
 static int run(const struct settings *s, const struct replay_trace *trace,
                struct replay_record *records)
 {
     const struct replay_model *model = &s->target.model;
 
     warn(s, model, trace);
-    const struct replay_run_params params = {
-        .base = s->target.base,
-        .server = &s->target.server,
-        .trace = trace,
-        .model = model->name,
-        .tokens = replay_target_tokens(&s->target, trace->block_tokens),
-        .first_index = s->source.from,
-        .speed = s->speed,
-        .max_in_flight = s->target.max_in_flight,
-        .timeout_us = (int64_t)(s->target.timeout_s * 1e6),
-        .slo_ttft_us = (int64_t)(s->promised_s * 1e6)};
-    struct replay_run_result result = {0};
+    struct replay_loop_result result = {0};
     struct replay_report report;
-    int rc = replay_run(&params, records, &result);
+    int rc = replay(s, trace, records, &result);
     if (rc == 0) {
         const struct replay_context context = {
             .mode = "live",
@@ -201,10 +365,10 @@ static int run(const struct settings *s, const struct replay_trace *trace,
                                                      : trace->block_tokens,
             .slo_ttft_s = s->slo_ttft_s,
             .slo_tbt_s = s->slo_tbt_s,
-            .best_possible_hit_ratio = replay_best_hit_ratio(
-                trace, records,
-                model->block_tokens != 0 &&
-                    model->block_tokens < trace->block_tokens),
+            .best_possible_hit_ratio =
+                best_hit_ratio(trace, records,
+                               model->block_tokens != 0 &&
+                                   model->block_tokens < trace->block_tokens),
             .wall_us = result.wall_us,
             .asked = trace->count,
             .interrupted = result.interrupted};
@@ -214,8 +378,8 @@ static int run(const struct settings *s, const struct replay_trace *trace,
     if (rc != 0)
         return replay_complain(usage.name, "%s", strerror(-rc));
     rc = write_outputs(s, trace, records, &report);
-    return replay_target_status(result.interrupted,
-                                rc != 0 || report.failed > 0);
+    return result.interrupted ? REPLAY_EXIT_INTERRUPTED
+                              : rc != 0 || report.failed > 0;
 }
 
 static int load_and_run(struct settings *s)

@@ -11,8 +11,8 @@
 #include "tools/replay/live/loop.h"
 #include "tools/replay/live/target.h"
 #include "tools/replay/report/report.h"
-#include "tools/replay/report/sessions.h"
 #include "tools/replay/simulate/facts.h"
+#include "traces/recorded/loop.h"
 
 /* Assumed block size of a server that does not report it: that of the recorded
  * sessions. */
@@ -39,8 +39,14 @@ struct settings {
     uint32_t length_scale;
 };
 
-/* Results of a run's turns. */
+/* A run's turns, and their results. */
 struct seen {
+    const struct settings *settings;
+    struct closed_loop *loop;
+    struct replay_record *records; /* [max_in_flight] */
+    size_t *slots;                 /* [n_free], of records */
+    size_t n_free;
+    struct trace_request request;
     struct replay_tally *tally;
     struct replay_sessions_tally turns;
     struct replay_counter *counter;
@@ -74,22 +80,46 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     return replay_parse(&usage, OPTION_TABLE(specs), argc, argv, status);
 }
 
-static int take_sent(void *arg, const struct trace_request *request)
+static int64_t due_us(void *arg)
 {
-    struct seen *seen = arg;
+    const struct seen *seen = arg;
 
-    return replay_counter_add(seen->counter, request);
+    return closed_loop_due_us(seen->loop);
 }
 
-static int take_ended(void *arg, const struct replay_record *r)
+static int64_t take_next(void *arg, int64_t due_us,
+                         const struct trace_request **request)
 {
     struct seen *seen = arg;
+    uint64_t number = closed_loop_counts(seen->loop).turns;
+    int rc = closed_loop_next(seen->loop, &seen->request);
+
+    if (rc < 0)
+        return rc;
+    if (seen->settings->length_scale > 1)
+        trace_request_scale(&seen->request, seen->settings->length_scale);
+    rc = replay_counter_add(seen->counter, &seen->request);
+    if (rc != 0)
+        return rc;
+    *request = &seen->request;
+    size_t slot = seen->slots[--seen->n_free];
+    seen->records[slot] = replay_record_new(number, due_us, &seen->request);
+    return (int64_t)slot;
+}
+
+static int take_ended(void *arg, struct replay_record *r, int64_t now_us)
+{
+    struct seen *seen = arg;
+    bool completed = r->outcome == REPLAY_COMPLETED;
     int rc = replay_tally_add(seen->tally, r);
 
-    if (rc == 0 && r->outcome == REPLAY_COMPLETED && r->first_token_us >= 0)
+    if (rc == 0 && completed && r->first_token_us >= 0)
         rc = replay_sessions_add(&seen->turns,
                                  r->first_token_us - r->intended_us,
                                  r->end_us - r->intended_us, r->end_us);
+    if (rc == 0)
+        rc = closed_loop_ended(seen->loop, r->index, now_us, completed);
+    seen->slots[seen->n_free++] = (size_t)(r - seen->records);
     return rc;
 }
 
@@ -112,12 +142,12 @@ static int write_report(const struct settings *s,
 }
 
 /* Prints the report and writes the requested files. Returns the exit status. */
-static int report_on(const struct settings *s, uint32_t block_tokens,
-                     struct closed_loop *loop, struct seen *seen,
+static int report_on(uint32_t block_tokens, struct seen *seen,
                      const struct replay_loop_result *result)
 {
+    const struct settings *s = seen->settings;
     const char *policy = s->target.model.policy;
-    struct closed_loop_counts counts = closed_loop_counts(loop);
+    struct closed_loop_counts counts = closed_loop_counts(seen->loop);
     struct replay_sessions sessions;
     struct replay_report report;
     struct replay_facts facts;
@@ -139,8 +169,8 @@ static int report_on(const struct settings *s, uint32_t block_tokens,
     replay_sessions_print(&sessions, stdout);
     int rc = REPLAY_OUTPUT(usage.name, s->target.report,
                            write_report(s, &report, &sessions));
-    return replay_target_status(result->interrupted,
-                                rc != 0 || report.failed > 0);
+    return result->interrupted ? REPLAY_EXIT_INTERRUPTED
+                               : rc != 0 || report.failed > 0;
 }
 
 static int play(const struct settings *s, struct seen *seen)
@@ -151,39 +181,40 @@ static int play(const struct settings *s, struct seen *seen)
                                 ? model->block_tokens
                                 : RECORDED_BLOCK_TOKENS / s->length_scale;
     struct replay_loop_result result = {0};
-    struct closed_loop *loop = NULL;
+    size_t slots = s->target.max_in_flight;
     char error[512] = "";
-    int status = 1;
 
     block_tokens = block_tokens > 0 ? block_tokens : 1;
     options.block_tokens = block_tokens * s->length_scale;
+    seen->settings = s;
     seen->tally = replay_tally_new(30, 0.2);
     seen->counter = replay_counter_new(block_tokens, false);
-    if (!seen->tally || !seen->counter)
+    seen->records = calloc(slots, sizeof seen->records[0]);
+    seen->slots = calloc(slots, sizeof seen->slots[0]);
+    if (!seen->tally || !seen->counter || !seen->records || !seen->slots)
         return replay_complain(usage.name, "out of memory");
-    if (closed_loop_open(&options, &loop, error, sizeof error) != 0)
+    for (; seen->n_free < slots; seen->n_free++)
+        seen->slots[seen->n_free] = slots - 1 - seen->n_free;
+    if (closed_loop_open(&options, &seen->loop, error, sizeof error) != 0)
         return replay_complain(usage.name, "%s", error);
     const struct replay_loop_params params = {
         .base = s->target.base,
         .server = &s->target.server,
-        .loop = loop,
         .model = model->name,
         .tokens = replay_target_tokens(&s->target, block_tokens),
-        .length_scale = s->length_scale,
-        .slots = s->target.max_in_flight,
+        .max_in_flight = slots,
         .timeout_us = llround(s->target.timeout_s * 1e6),
-        .sent = take_sent,
+        .records = seen->records,
+        .n_records = slots,
+        .due_us = due_us,
+        .next = take_next,
         .ended = take_ended,
         .arg = seen};
     int rc = replay_loop_run(&params, &result);
     if (rc == 0)
-        status = report_on(s, block_tokens, loop, seen, &result);
-    else
-        replay_complain(usage.name, "%s",
-                        *closed_loop_error(loop) ? closed_loop_error(loop)
-                                                 : strerror(-rc));
-    closed_loop_free(loop);
-    return status;
+        return report_on(block_tokens, seen, &result);
+    const char *why = closed_loop_error(seen->loop);
+    return replay_complain(usage.name, "%s", *why ? why : strerror(-rc));
 }
 
 int replay_command_live_sessions(int argc, char **argv)
@@ -213,6 +244,10 @@ int replay_command_live_sessions(int argc, char **argv)
     replay_tally_free(seen.tally);
     replay_counter_free(seen.counter);
     replay_sessions_fini(&seen.turns);
+    closed_loop_free(seen.loop);
+    trace_request_fini(&seen.request);
+    free(seen.slots);
+    free(seen.records);
     replay_target_close(&s.target);
     return status;
 }

@@ -1,25 +1,89 @@
-/* See loop.h. `poke` sends the due turns and arms the timer for the next one.
- */
+/* See loop.h. `poke` sends the due requests and arms the timer for the next
+ * one. */
 #include "tools/replay/live/loop.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/event_loop.h"
-#include "tools/replay/live/flight.h"
-#include "tools/replay/live/run.h"
 
 struct run {
     const struct replay_loop_params *params;
-    struct replay_record *records; /* (slots) */
-    size_t *slots;                 /* (n_free), free slots */
-    size_t n_free;
     struct replay_flight flight;
     struct event *timer;
-    struct trace_request request;
     int rc;
 };
+
+/* Appends the prompt as JSON numbers, without a JSON node per number. */
+static int add_prompt(struct evbuffer *body, const uint32_t *tokens, size_t n)
+{
+    char text[4096];
+    char *end = text;
+
+    for (size_t i = 0; i < n; i++) {
+        bool last = i + 1 == n;
+
+        end += sprintf(end, "%" PRIu32 "%s", tokens[i], last ? "" : ",");
+        if (last || end > text + sizeof text - 16) {
+            if (evbuffer_add(body, text, (size_t)(end - text)) != 0)
+                return -1;
+            end = text;
+        }
+    }
+    return 0;
+}
+
+struct evbuffer *replay_body_of(const char *model, uint32_t max_tokens,
+                                const char *fields, const uint32_t *prompt,
+                                size_t n)
+{
+    struct evbuffer *body = evbuffer_new();
+    json_t *name_json = json_string(model);
+    char *name = json_dumps(name_json, JSON_ENCODE_ANY);
+    bool good = body && name &&
+                evbuffer_add_printf(
+                    body,
+                    "{\"model\":%s,\"max_tokens\":%u,\"stream\":true,%s"
+                    "\"stream_options\":{\"include_usage\":true},\"prompt\":[",
+                    name, (unsigned)max_tokens, fields) > 0 &&
+                add_prompt(body, prompt, n) == 0 &&
+                evbuffer_add(body, "]}", 2) == 0;
+
+    free(name);
+    json_decref(name_json);
+    if (!good && body) {
+        evbuffer_free(body);
+        body = NULL;
+    }
+    return body;
+}
+
+struct evbuffer *replay_body_new(const struct trace_request *request,
+                                 const char *model,
+                                 const struct trace_token_options *tokens)
+{
+    size_t n = request->input_tokens;
+    uint32_t max_tokens =
+        request->output_tokens > 0 ? request->output_tokens : 1;
+    uint32_t *prompt = malloc((n + 1) * sizeof prompt[0]);
+
+    if (!prompt)
+        return NULL;
+    trace_tokens(request, tokens, prompt);
+    char priority[32] = "";
+
+    if (request->priority)
+        snprintf(priority, sizeof priority, "\"priority\":%" PRId32 ",",
+                 request->priority);
+    struct evbuffer *body =
+        replay_body_of(model, max_tokens, priority, prompt, n);
+    free(prompt);
+    return body;
+}
 
 static int64_t run_now_us(const struct run *run)
 {
@@ -32,51 +96,33 @@ static void stop(struct run *run, int rc)
     event_base_loopbreak(run->params->base);
 }
 
-static int send_turn(struct run *run, int64_t due_us)
+static int send_next(struct run *run, int64_t due_us)
 {
     const struct replay_loop_params *p = run->params;
-    uint64_t number = closed_loop_counts(p->loop).turns;
-    int rc = closed_loop_next(p->loop, &run->request);
+    const struct trace_request *request = NULL;
+    int64_t i = p->next(p->arg, due_us, &request);
 
-    if (rc < 0)
-        return rc;
-    if (p->length_scale > 1)
-        trace_request_scale(&run->request, p->length_scale);
-    rc = p->sent(p->arg, &run->request);
-    if (rc != 0)
-        return rc;
-    size_t slot = run->slots[--run->n_free];
-    run->records[slot] =
-        (struct replay_record){.index = number,
-                               .intended_us = due_us,
-                               .sent_us = run_now_us(run),
-                               .first_token_us = -1,
-                               .end_us = -1,
-                               .tbt_us = -1,
-                               .predicted_ttft_us = -1,
-                               .predicted_p90_us = -1,
-                               .queue_us = -1,
-                               .prefill_us = -1,
-                               .input_tokens = run->request.input_tokens,
-                               .output_tokens = run->request.output_tokens};
-    return replay_flight_send(
-        &run->flight, slot,
-        replay_body_new(&run->request, p->model, &p->tokens));
+    if (i < 0)
+        return (int)i;
+    struct evbuffer *body = replay_body_new(request, p->model, &p->tokens);
+    p->records[i].sent_us = run_now_us(run);
+    return replay_flight_send(&run->flight, (size_t)i, body);
 }
 
 static void poke(struct run *run)
 {
-    const struct closed_loop *loop = run->params->loop;
-    int64_t due_us;
+    const struct replay_loop_params *p = run->params;
+    int64_t due_us = 0;
 
-    while (run->n_free > 0 && (due_us = closed_loop_due_us(loop)) >= 0) {
+    while (run->flight.in_flight < p->max_in_flight &&
+           (due_us = p->due_us(p->arg)) >= 0) {
         int64_t wait_us = due_us - run_now_us(run);
 
         if (wait_us > 0) {
             event_loop_wait(run->timer, wait_us);
             return;
         }
-        int rc = send_turn(run, due_us);
+        int rc = send_next(run, due_us);
         if (rc != 0) {
             stop(run, rc);
             return;
@@ -86,18 +132,13 @@ static void poke(struct run *run)
         stop(run, 0);
 }
 
-/* The slot's record belongs to the request until this returns, so the timer
- * sends the next turn. */
+/* The record belongs to the request until this returns, so the timer sends the
+ * next one. */
 static void on_done(void *arg, struct replay_record *record)
 {
     struct run *run = arg;
-    const struct replay_loop_params *p = run->params;
-    int rc = p->ended(p->arg, record);
+    int rc = run->params->ended(run->params->arg, record, run_now_us(run));
 
-    if (rc == 0)
-        rc = closed_loop_ended(p->loop, record->index, run_now_us(run),
-                               record->outcome == REPLAY_COMPLETED);
-    run->slots[run->n_free++] = (size_t)(record - run->records);
     if (rc != 0)
         stop(run, rc);
     else
@@ -109,13 +150,28 @@ static void on_timer(evutil_socket_t, short, void *arg)
     poke(arg);
 }
 
+struct replay_record replay_record_new(uint64_t index, int64_t intended_us,
+                                       const struct trace_request *request)
+{
+    return (struct replay_record){.index = index,
+                                  .intended_us = intended_us,
+                                  .sent_us = -1,
+                                  .first_token_us = -1,
+                                  .end_us = -1,
+                                  .tbt_us = -1,
+                                  .predicted_ttft_us = -1,
+                                  .predicted_p90_us = -1,
+                                  .queue_us = -1,
+                                  .prefill_us = -1,
+                                  .input_tokens = request->input_tokens,
+                                  .output_tokens = request->output_tokens};
+}
+
 int replay_loop_run(const struct replay_loop_params *params,
                     struct replay_loop_result *result)
 {
-    struct run run = {.params = params, .n_free = params->slots};
+    struct run run = {.params = params};
 
-    run.records = calloc(params->slots, sizeof run.records[0]);
-    run.slots = calloc(params->slots, sizeof run.slots[0]);
     run.timer = evtimer_new(params->base, on_timer, &run);
     run.flight =
         (struct replay_flight){.params = {.base = params->base,
@@ -123,25 +179,17 @@ int replay_loop_run(const struct replay_loop_params *params,
                                           .timeout_us = params->timeout_us,
                                           .done = on_done,
                                           .arg = &run},
-                               .records = run.records};
-    if (!run.records || !run.slots || !run.timer ||
-        replay_flight_init(&run.flight, params->slots) != 0) {
+                               .records = params->records};
+    if (replay_flight_init(&run.flight, params->n_records) != 0 || !run.timer) {
         run.rc = -ENOMEM;
-        goto release;
+    } else {
+        event_loop_wait(run.timer, 0);
+        run.flight.params.start_us = clock_now_us();
+        event_base_dispatch(params->base);
+        *result = (struct replay_loop_result){run_now_us(&run),
+                                              run.flight.interrupted};
     }
-    for (size_t i = 0; i < params->slots; i++)
-        run.slots[i] = params->slots - 1 - i;
-    run.flight.params.start_us = clock_now_us();
-    event_loop_wait(run.timer, 0);
-    event_base_dispatch(params->base);
-    result->wall_us = run_now_us(&run);
-    result->interrupted = run.flight.interrupted;
-
-release:
     replay_flight_fini(&run.flight);
     event_loop_drop(run.timer);
-    trace_request_fini(&run.request);
-    free(run.slots);
-    free(run.records);
     return run.rc;
 }

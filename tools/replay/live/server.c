@@ -11,16 +11,9 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/tls.h"
+#include "conductor/http/url.h"
 
-static void cut_slashes(char *path)
-{
-    size_t n = strlen(path);
-
-    while (n > 0 && path[n - 1] == '/')
-        path[--n] = '\0';
-}
-
-/* Returns whether the path is an API's own, not a prefix of it. */
+/* Returns whether a URL is an API's own, not a prefix of it. */
 static bool is_of_api(const char *path)
 {
     static const char end[] = "/completions";
@@ -29,45 +22,17 @@ static bool is_of_api(const char *path)
     return n >= n_end && strcmp(path + n - n_end, end) == 0;
 }
 
-/* Copies a URL's host, without the brackets of an IPv6 address. */
-static void copy_host(char *to, size_t size, const char *host)
-{
-    size_t n = strlen(host);
-    bool brackets = n > 2 && host[0] == '[' && host[n - 1] == ']';
-
-    snprintf(to, size, "%.*s", (int)(brackets ? n - 2 : n), host + brackets);
-}
-
 int replay_server_parse(const char *url, struct replay_server *server)
 {
-    struct evhttp_uri *uri = evhttp_uri_parse(url);
+    struct engine_url at;
 
-    if (!uri)
+    if (is_of_api(url) || engine_url_parse(url, &at) ||
+        strlen(at.prefix) >= sizeof server->path)
         return -EINVAL;
-    const char *scheme = evhttp_uri_get_scheme(uri);
-    const char *host = evhttp_uri_get_host(uri);
-    const char *path = evhttp_uri_get_path(uri);
-    int port = evhttp_uri_get_port(uri);
-    bool https = scheme && strcmp(scheme, "https") == 0;
-    bool good = !is_of_api(path) && scheme &&
-                (https || strcmp(scheme, "http") == 0) && host &&
-                host[0] != '\0' && strlen(host) < sizeof server->host &&
-                port <= 65535 && strlen(path) < sizeof server->path &&
-                !evhttp_uri_get_query(uri);
-    if (good) {
-        *server = (struct replay_server){.https = https};
-        copy_host(server->host, sizeof server->host, host);
-        snprintf(server->path, sizeof server->path, "%s", path);
-        cut_slashes(server->path);
-        size_t n = strlen(server->path);
-        if (n >= 3 && strcmp(server->path + n - 3, "/v1") == 0) {
-            server->path[n - 3] = '\0';
-            cut_slashes(server->path);
-        }
-        server->port = port > 0 ? (uint16_t)port : https ? 443 : 80;
-    }
-    evhttp_uri_free(uri);
-    return good ? 0 : -EINVAL;
+    *server = (struct replay_server){.https = at.tls, .port = at.at.port};
+    snprintf(server->host, sizeof server->host, "%s", at.at.host);
+    snprintf(server->path, sizeof server->path, "%s", at.prefix);
+    return 0;
 }
 
 int replay_server_key(struct replay_server *server, const char *file,

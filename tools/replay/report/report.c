@@ -9,6 +9,25 @@
 /* A hit ratio above the best by more than this is no rounding error. */
 #define HIT_RATIO_SLACK 0.01
 
+void replay_copy_text(char *to, size_t size, const char *from)
+{
+    size_t n = 0;
+
+    while (from && from[n] != '\0' && n + 1 < size) {
+        to[n] = from[n] >= ' ' && from[n] <= '~' ? from[n] : '?';
+        n++;
+    }
+    to[n] = '\0';
+}
+
+const char *replay_outcome_name(enum replay_outcome outcome)
+{
+    static const char *const names[] = {"pending", "completed", "rejected",
+                                        "failed"};
+
+    return names[outcome];
+}
+
 struct replay_tally {
     struct replay_report report; /* without its distributions */
     struct replay_distribution ttft_s, tbt_s, lag_s, error;

@@ -11,8 +11,8 @@
 #include <stdio.h>
 
 #include "tools/replay/math.h"
-#include "tools/replay/report/distribution.h"
 #include "tools/replay/report/record.h"
+#include "traces/recorded/loop.h"
 
 /* Facts that the records do not contain. Texts are borrowed. */
 struct replay_context {
@@ -130,6 +130,11 @@ void replay_tally_report(struct replay_tally *tally,
 /* Writes `json` with sorted keys to `path`. Returns 0 or a negative errno. */
 [[nodiscard]] int replay_json_write(const json_t *json, const char *path);
 
+/* Has a script print `json` (taken over, NULL = -ENOMEM), with exact numbers,
+ * to standard output. Returns 0, -ENOMEM or an error of plot_script(). */
+[[nodiscard]] int replay_json_print(json_t *json, const char *script,
+                                    const char *first, const char *second);
+
 /* ": interrupted after N of M requests", or "" if it was not interrupted. */
 struct replay_ending {
     char text[96];
@@ -155,5 +160,43 @@ void replay_csv_line(const struct replay_record *record, FILE *file);
  * errno. */
 [[nodiscard]] int replay_csv_write(const struct replay_record *records,
                                    size_t count, const char *path);
+
+/* Statistics of a closed loop's turns and sessions. */
+
+/* Answered turns. {0} is an empty tally. */
+struct replay_sessions_tally {
+    struct replay_distribution ttft_s;
+    struct replay_distribution turn_s;
+    int64_t last_end_us;
+};
+
+struct replay_sessions {
+    struct closed_loop_counts counts;
+    double finished_per_hour;
+    struct replay_summary ttft_s; /* from a turn's start to its first token */
+    struct replay_summary turn_s; /* from a turn's start to its last token */
+};
+
+/* Adds an answered turn: the times from its start, and its end. Returns 0 or
+ * -ENOMEM. */
+[[nodiscard]] int replay_sessions_add(struct replay_sessions_tally *tally,
+                                      int64_t ttft_us, int64_t turn_us,
+                                      int64_t end_us);
+
+/* Computes the report. until_us: end of the time for sessions per hour; 0 = the
+ * last answer's end. */
+void replay_sessions_report(struct replay_sessions_tally *tally,
+                            const struct closed_loop_counts *counts,
+                            int64_t until_us, struct replay_sessions *report);
+
+/* Returns the report as JSON: a new reference, or NULL when out of memory. */
+[[nodiscard]] json_t *
+replay_sessions_json(const struct replay_sessions *report);
+
+/* Prints the report as lines of a table. */
+void replay_sessions_print(const struct replay_sessions *report, FILE *file);
+
+/* Frees what the tally owns. */
+void replay_sessions_fini(struct replay_sessions_tally *tally);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "tools/plot/plot.h"
 #include "tools/replay/report/report.h"
 #include "tools/result_file.h"
 
@@ -151,6 +152,22 @@ int replay_json_write(const json_t *json, const char *path)
         json, f, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(12));
     fputc('\n', f);
     return result_close(f) != 0 || rc != 0 ? -EIO : 0;
+}
+
+int replay_json_print(json_t *json, const char *script, const char *first,
+                      const char *second)
+{
+    FILE *file = tmpfile();
+    int rc = json && file ? 0 : -ENOMEM;
+
+    if (rc == 0)
+        rc = json_dumpf(json, file, JSON_REAL_PRECISION(17));
+    if (rc == 0)
+        rc = plot_script(script, first, second, file, NULL);
+    if (file)
+        fclose(file);
+    json_decref(json);
+    return rc;
 }
 
 static void print_summary(FILE *f, const char *name,
@@ -393,10 +410,9 @@ void replay_csv_header(FILE *f)
 {
     fputs("index,outcome,status,intended_s,send_lag_s,ttft_s,predicted_ttft_s,"
           "predicted_ttft_p90_s,tbt_s,total_s,queue_s,prefill_s,input_tokens,"
-          "output_tokens,"
-          "prompt_tokens,reused_tokens,local_tokens,fetched_tokens,"
-          "computed_tokens,generated_tokens,retries,prefill,decode,id,reason,"
-          "message\n",
+          "output_tokens,prompt_tokens,reused_tokens,local_tokens,"
+          "fetched_tokens,computed_tokens,generated_tokens,retries,prefill,"
+          "decode,id,reason,message\n",
           f);
 }
 

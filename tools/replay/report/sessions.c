@@ -1,9 +1,8 @@
-/* See sessions.h. */
-#include "tools/replay/report/sessions.h"
-
+/* The report on a closed loop; see report.h. */
 #include <inttypes.h>
 
 #include "tools/replay/math.h"
+#include "tools/replay/report/report.h"
 
 int replay_sessions_add(struct replay_sessions_tally *tally, int64_t ttft_us,
                         int64_t turn_us, int64_t end_us)

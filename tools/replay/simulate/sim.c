@@ -105,15 +105,9 @@ static void keep_error(struct run *run, int rc)
 
 static enum replay_outcome outcome_of(const struct sim_record *r)
 {
-    switch (r->outcome) {
-    case SIM_COMPLETED:
-        return REPLAY_COMPLETED;
-    case SIM_REJECTED:
-        return REPLAY_REJECTED;
-    case SIM_FAILED:
-        break;
-    }
-    return REPLAY_FAILED;
+    return r->outcome == SIM_COMPLETED  ? REPLAY_COMPLETED
+           : r->outcome == SIM_REJECTED ? REPLAY_REJECTED
+                                        : REPLAY_FAILED;
 }
 
 static void name_node(const struct run *run, uint32_t node, char *name,

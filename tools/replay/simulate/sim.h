@@ -12,7 +12,6 @@
 
 #include "sim/sim.h"
 #include "tools/replay/report/report.h"
-#include "tools/replay/report/sessions.h"
 #include "tools/replay/simulate/facts.h"
 #include "tools/replay/trace/stream.h"
 #include "traces/recorded/loop.h"

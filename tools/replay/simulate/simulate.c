@@ -9,8 +9,6 @@
 
 #include "base/file.h"
 #include "conductor/core/schedule/policy.h"
-#include "tools/replay/simulate/conductors.h"
-#include "tools/replay/simulate/policies.h"
 #include "tools/replay/study/study.h"
 #include "tools/result_file.h"
 
@@ -37,11 +35,19 @@ static const struct option_usage usage = {
     REPLAY_POLICY_TOPIC,
 };
 
+/* Several conductors: how many, and when each hears of the others' requests. */
+struct conductors {
+    uint64_t n;
+    double delay_ms;
+    bool nothing_shared;
+    bool drawn;
+};
+
 struct settings {
     struct replay_sim_params params;
     struct cluster_changes changes;
     struct replay_policies policies;
-    struct replay_conductors conductors;
+    struct conductors conductors;
     const char *cluster, *report, *csv, *nodes_csv;
     double nodes_interval_s, copies_interval_s;
     double slo_ttft_s, slo_tbt_s;
@@ -69,7 +75,18 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "speed relative to the trace: 2 sends twice as fast (default 1)"},
         {"seed", OPTION_COUNT, &s->params.sim.seed, "S", 0, 9e15,
          "seed of random choices (default 1)"},
-        REPLAY_CONDUCTOR_SPECS(s->conductors),
+        {"conductors", OPTION_COUNT, &s->conductors.n, "N", 1,
+         SIM_CONDUCTORS_MAX,
+         "conductors that requests come to in turn, each with a view of its "
+         "own (default 1)"},
+        {"state-delay", OPTION_NUMBER, &s->conductors.delay_ms, "MS", 0,
+         (double)SIM_STATE_DELAY_MAX_US / 1e3,
+         "milliseconds until a conductor learns another's decisions (default "
+         "5)"},
+        {"nothing-shared", OPTION_FLAG, &s->conductors.nothing_shared, NULL, 0,
+         0, "conductors learn no decisions of others"},
+        {"conductors-drawn", OPTION_FLAG, &s->conductors.drawn, NULL, 0, 0,
+         "requests come to them at random instead of in turn"},
         {"ask-again", OPTION_FLAG, &s->params.sim.ask_again, NULL, 0, 0,
          "send a rejected request once more, after its Retry-After"},
         {"weights", OPTION_TEXT, &s->weights, "LIST", 0, 0,
@@ -135,6 +152,45 @@ static int read_weights(const char *text, double weights[WEIGHTS_MAX],
                            text, WEIGHTS_MAX);
 }
 
+static void set_conductors(const struct conductors *c,
+                           struct sim_config *config)
+{
+    config->conductors = (uint32_t)c->n;
+    config->state_delay_us = llround(c->delay_ms * 1e3);
+    config->nothing_shared = c->nothing_shared;
+    config->conductors_drawn = c->drawn;
+}
+
+static void print_conductors(const struct sim_config *config, FILE *file)
+{
+    if (config->conductors <= 1)
+        return;
+    fprintf(file, "%" PRIu32 " conductors, requests %s; ", config->conductors,
+            config->conductors_drawn ? "at random" : "in turn");
+    if (config->nothing_shared)
+        fputs("nothing shared\n", file);
+    else
+        fprintf(file, "state %g ms old\n",
+                (double)config->state_delay_us / 1e3);
+}
+
+/* Adds "conductors" to a report, if there are several. Returns 0 or -1. */
+static int add_conductors(const struct sim_config *config,
+                          const struct sim_summary *summary, json_t *json)
+{
+    if (config->conductors <= 1)
+        return 0;
+    return json_object_set_new(
+        json, "conductors",
+        json_pack("{s:I, s:o, s:b, s:I}", "count",
+                  (json_int_t)config->conductors, "state_delay_ms",
+                  config->nothing_shared
+                      ? json_null()
+                      : json_real((double)config->state_delay_us / 1e3),
+                  "drawn", config->conductors_drawn, "crowded",
+                  (json_int_t)summary->crowded));
+}
+
 /* Returns the settings, so that the run can be repeated. */
 static json_t *settings_json(const struct replay_sim_params *p)
 {
@@ -175,7 +231,7 @@ static int write_report(const struct settings *s,
     if (json &&
         json_object_set_new(json, "trace", settings_json(&s->params)) == 0 &&
         add_policy_options(json, &s->policies.settings) == 0 &&
-        replay_conductors_json(&s->params.sim, &result->summary, json) == 0)
+        add_conductors(&s->params.sim, &result->summary, json) == 0)
         rc = replay_json_write(json, s->report);
     json_decref(json);
     return rc;
@@ -203,7 +259,7 @@ static void print_head(const struct settings *s)
     if (s->slo_tbt_s > 0)
         printf("%sTBT SLO %g s", s->slo_ttft_s > 0 ? ", " : "", s->slo_tbt_s);
     puts(s->slo_ttft_s > 0 || s->slo_tbt_s > 0 ? "" : "no SLO asked for");
-    replay_conductors_print(config, stdout);
+    print_conductors(config, stdout);
 }
 
 /* Warns of weights for tenants that the trace does not have. */
@@ -303,7 +359,7 @@ int replay_command_simulate(int argc, char **argv)
                    .source = {.block_tokens = TRACE_BLOCK_TOKENS,
                               .length_scale = 1},
                    .with_facts = true},
-        .conductors = REPLAY_CONDUCTORS_DEFAULT,
+        .conductors = {.n = 1, .delay_ms = 5},
         .changes = CLUSTER_UNCHANGED};
     struct cluster cluster;
     double weights[WEIGHTS_MAX];
@@ -324,7 +380,7 @@ int replay_command_simulate(int argc, char **argv)
     s.params.sim.cluster = &cluster;
     s.params.sim.settings = s.policies.settings.at;
     s.params.sim.n_settings = s.policies.settings.n;
-    replay_conductors_set(&s.conductors, &s.params.sim);
+    set_conductors(&s.conductors, &s.params.sim);
     s.params.sim.slo_ttft_us = (int64_t)(s.slo_ttft_s * 1e6);
     s.params.sim.slo_tbt_us = (int64_t)(s.slo_tbt_s * 1e6);
     s.params.slo_ttft_s = s.slo_ttft_s > 0 ? s.slo_ttft_s : 30;

@@ -8,8 +8,6 @@
 
 #include "base/error.h"
 #include "tools/replay/command.h"
-#include "tools/replay/list.h"
-#include "tools/replay/simulate/policies.h"
 #include "tools/replay/study/study.h"
 
 #define ALGORITHM_1 "global_cache"

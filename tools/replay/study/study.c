@@ -6,6 +6,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -46,6 +48,64 @@ int replay_check_admission(const char *name, const char *admission)
         return 0;
     return replay_complain(name, "--admission %s: must be plain, none",
                            admission);
+}
+
+/* Adds a setting; refuses a name given twice. */
+static int add_setting(struct policy_settings *s, const char *text, char *error,
+                       size_t size)
+{
+    int rc = policy_settings_add(s, text, error, size);
+
+    for (size_t i = 0; rc == 0 && i + 1 < s->n; i++) {
+        if (strcmp(s->at[i].name, s->at[s->n - 1].name) == 0) {
+            snprintf(error, size, "%.100s: %s comes twice", text,
+                     s->at[i].name);
+            rc = -1;
+        }
+    }
+    return rc;
+}
+
+void replay_policies_explain(FILE *out)
+{
+    policy_options_list(POLICY_SET_BY_SIMULATION, out);
+}
+
+int replay_policies_parse(struct replay_policies *p,
+                          const struct option_usage *usage,
+                          const struct option_table *table, int argc,
+                          char **argv, int *status)
+{
+    char error[512];
+
+    p->texts.items = calloc((size_t)argc, sizeof(*p->texts.items));
+    if (!p->texts.items)
+        return replay_complain(usage->name, "out of memory");
+    int rc = replay_parse(usage, table, argc, argv, status);
+    if (rc == 0)
+        *status = REPLAY_EXIT_USAGE;
+    for (size_t i = 0; rc == 0 && i < p->texts.count; i++) {
+        rc = add_setting(&p->settings, p->texts.items[i], error, sizeof(error));
+        if (rc != 0)
+            replay_complain(usage->name, "--policy-option %s", error);
+    }
+    free(p->texts.items);
+    p->texts = (struct option_list){NULL, 0};
+    return rc;
+}
+
+int replay_policies_check(const struct replay_policies *p, const char *name,
+                          const char *const *policies, size_t n)
+{
+    const struct schedule_policy *of[REPLAY_LIST_MAX];
+    char error[POLICY_TEXT_BYTES];
+
+    for (size_t i = 0; i < n; i++)
+        of[i] = sim_policy(policies[i]);
+    return policy_settings_check(&p->settings, of, n, POLICY_SET_BY_SIMULATION,
+                                 error, sizeof(error)) == 0
+               ? 0
+               : replay_complain(name, "--policy-option %s", error);
 }
 
 /* Counts a request in its interval. ttft_s below 0 = no answer. */
@@ -203,11 +263,4 @@ void replay_cases_fini(struct replay_case *cases, size_t n)
         cases[i].intervals = NULL;
         cases[i].n_intervals = cases[i].intervals_room = 0;
     }
-}
-
-double replay_case_goodput(const struct replay_case *c)
-{
-    return c->arrivals_s > 0
-               ? (double)c->result.report.effective / c->arrivals_s
-               : 0.0;
 }

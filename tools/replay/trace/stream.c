@@ -3,11 +3,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/replay/trace/ties.h"
+#include "base/array.h"
 #include "traces/generate.h"
 #include "traces/reader.h"
 
@@ -171,4 +172,136 @@ uint64_t replay_stream_skipped(const struct replay_stream *source)
 const char *replay_stream_first_skipped(const struct replay_stream *source)
 {
     return source->first_skipped;
+}
+
+void replay_trace_fini(struct replay_trace *trace)
+{
+    for (size_t i = 0; i < trace->count; i++)
+        trace_request_fini(&trace->requests[i]);
+    free(trace->requests);
+    *trace = (struct replay_trace){0};
+}
+
+static int add_request(struct replay_trace *trace,
+                       const struct trace_request *request)
+{
+    if (array_reserve(trace->requests, trace->capacity, trace->count + 1))
+        return -ENOMEM;
+    trace->requests[trace->count] = (struct trace_request){0};
+    int rc = trace_request_copy(&trace->requests[trace->count], request);
+    if (rc == 0)
+        trace->count++;
+    return rc;
+}
+
+int replay_trace_load(const struct replay_stream_options *options,
+                      struct replay_trace *trace, char *error, size_t size)
+{
+    struct replay_trace t = {.block_tokens =
+                                 options->block_tokens / options->length_scale};
+    struct trace_request request = {0};
+    struct replay_stream *stream = NULL;
+    int rc = replay_stream_open(options, &stream, error, size);
+
+    if (rc != 0)
+        return rc;
+    snprintf(error, size, "%s: out of memory", options->path);
+    while ((rc = replay_stream_next(stream, &request)) > 0) {
+        if (request.input_tokens > t.input_max_tokens)
+            t.input_max_tokens = request.input_tokens;
+        rc = add_request(&t, &request);
+        if (rc != 0)
+            break;
+    }
+    if (replay_stream_error(stream)[0] != '\0')
+        snprintf(error, size, "%s", replay_stream_error(stream));
+    if (rc == 0 && t.count == 0) {
+        replay_stream_say_empty(stream, error, size);
+        rc = -EINVAL;
+    }
+    trace_request_fini(&request);
+    replay_stream_free(stream);
+    if (rc == 0)
+        *trace = t;
+    else
+        replay_trace_fini(&t);
+    return rc;
+}
+
+/* Requests of one timestamp are swapped, so their blocks are never copied. */
+void replay_ties_init(struct replay_ties *ties, uint64_t seed)
+{
+    random_init(&ties->random, seed);
+    ties->ahead = 1;
+}
+
+void replay_ties_fini(struct replay_ties *ties)
+{
+    for (size_t i = 0; i < ties->capacity; i++)
+        trace_request_fini(&ties->at[i]);
+    free(ties->at);
+}
+
+static void swap(struct trace_request *a, struct trace_request *b)
+{
+    struct trace_request t = *a;
+
+    *a = *b;
+    *b = t;
+}
+
+/* Makes room for i + 1 requests; new ones are {0}. */
+static int make_room(struct replay_ties *ties, size_t i)
+{
+    size_t before = ties->capacity;
+    struct trace_request *at =
+        array_room(ties->at, &ties->capacity, i + 1, sizeof at[0]);
+
+    if (!at)
+        return -ENOMEM;
+    ties->at = at;
+    memset(at + before, 0, (ties->capacity - before) * sizeof at[0]);
+    return 0;
+}
+
+/* Reads all requests of the next timestamp. The first one was read with the
+ * previous timestamp, as the one after it. */
+static int gather(struct replay_ties *ties,
+                  int (*next)(void *, struct trace_request *), void *arg)
+{
+    bool first = ties->capacity == 0;
+    int rc = ties->ahead == 1 ? make_room(ties, 1) : ties->ahead;
+
+    if (rc < 0 || ties->ahead != 1)
+        return rc;
+    if (first)
+        ties->ahead = next(arg, &ties->at[0]);
+    else
+        swap(&ties->at[0], &ties->at[ties->n]);
+    ties->n = ties->given = 0;
+    if (ties->ahead != 1)
+        return ties->ahead;
+    do {
+        rc = make_room(ties, ++ties->n);
+        if (rc == 0)
+            ties->ahead = next(arg, &ties->at[ties->n]);
+    } while (rc == 0 && ties->ahead == 1 && ties->n < REPLAY_TIES_MAX &&
+             ties->at[ties->n].arrival_us == ties->at[0].arrival_us);
+    return rc < 0 ? rc : 1;
+}
+
+int replay_ties_next(struct replay_ties *ties,
+                     int (*next)(void *arg, struct trace_request *request),
+                     void *arg, struct trace_request *request)
+{
+    int rc = ties->given < ties->n ? 1 : gather(ties, next, arg);
+
+    if (rc != 1)
+        return rc;
+    size_t left = ties->n - ties->given;
+    size_t pick = ties->given + random_below(&ties->random, (uint32_t)left);
+
+    swap(&ties->at[ties->given], &ties->at[pick]);
+    swap(&ties->at[ties->given++], request);
+    return 1;
 }

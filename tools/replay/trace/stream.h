@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "tools/replay/options.h"
+#include "traces/random.h"
 #include "traces/trace.h"
 
 #define REPLAY_STREAM_ERROR_BYTES 512
@@ -87,5 +88,55 @@ void replay_stream_say_empty(const struct replay_stream *source, char *error,
  * none). */
 uint64_t replay_stream_skipped(const struct replay_stream *source);
 const char *replay_stream_first_skipped(const struct replay_stream *source);
+
+/* The part of a trace to replay, in memory, scaled. */
+struct replay_trace {
+    struct trace_request *requests; /* (count), scaled */
+    size_t count;
+    size_t capacity;
+    uint32_t block_tokens;     /* scaled */
+    uint32_t input_max_tokens; /* longest prompt, scaled */
+};
+
+/*
+ * Reads and checks the whole part before anything is sent. Returns 0 with
+ * *trace filled (free with _fini), or a negative errno with a message in
+ * `error` (`size` bytes) and *trace untouched. A part without requests is
+ * -EINVAL.
+ */
+[[nodiscard]] int replay_trace_load(const struct replay_stream_options *options,
+                                    struct replay_trace *trace, char *error,
+                                    size_t size);
+
+/* Frees what the trace owns. */
+void replay_trace_fini(struct replay_trace *trace);
+
+/* Draws the order of requests with one timestamp. Published traces round their
+ * timestamps, which hides the real order; each seed gives a possible one. */
+
+/* Most requests of one timestamp ordered together. */
+#define REPLAY_TIES_MAX 4096
+
+struct replay_ties {
+    struct random_state random;
+    struct trace_request *at; /* (capacity): n with one timestamp, then the next
+                                 one */
+    size_t capacity;
+    size_t n, given; /* with one timestamp; already returned */
+    int ahead;       /* what reading the next one returned */
+};
+
+/* Sets the seed of a zeroed struct. */
+void replay_ties_init(struct replay_ties *ties, uint64_t seed);
+
+/* Frees what it owns. */
+void replay_ties_fini(struct replay_ties *ties);
+
+/* Returns the next request in the drawn order, reading with `next` and `arg`;
+ * usable as `next` of sim_io. Returns what `next` did, or -ENOMEM. */
+[[nodiscard]] int replay_ties_next(struct replay_ties *ties,
+                                   int (*next)(void *arg,
+                                               struct trace_request *request),
+                                   void *arg, struct trace_request *request);
 
 #endif

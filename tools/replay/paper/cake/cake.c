@@ -1,10 +1,11 @@
-/* conductor-replay cake: predicts a table of the Cake paper. */
+/* conductor-replay cake, cake-fluctuation and cake-adaptive: their command
+ * lines. cake.py beside this file, copied to tools/plot, does the rest. */
 #include <stdio.h>
 
 #include "tools/replay/command.h"
-#include "tools/replay/paper/cake/result.h"
+#include "tools/replay/paper/cake/process.h"
 
-static const struct option_usage usage = {
+static const struct option_usage cake_usage = {
     .name = "cake",
     .synopsis = "--table FILE.csv [OPTIONS]",
     .text =
@@ -23,78 +24,156 @@ static const struct option_usage usage = {
         "--json\n",
 };
 
-struct settings {
-    const char *table, *calibration, *csv, *plot;
-    bool json, skip_unknown;
+static const struct option_usage fluctuation_usage = {
+    .name = "cake-fluctuation",
+    .synopsis = "[OPTIONS]",
+    .text =
+        "Simulates the Cake paper's fluctuation experiment: a cached prompt "
+        "for which the\nengine has a budget drawn anew before every step "
+        "(uniform in 0 to 512 tokens) and\nthe link a bandwidth drawn anew "
+        "every period (uniform in 0 to 25 Gbit/s). Time to\nthe first token "
+        "if it is computed alone, loaded alone, split where the load plan\n"
+        "says from the means, and if computing and loading go on until they "
+        "meet. Ideal is\nthe same meeting without steps, pieces and a last "
+        "step. Nothing is measured here:\ncosts as in conductor-replay cake.",
+    .examples =
+        "  conductor-replay cake-fluctuation --plot f.svg --csv f.csv\n"
+        "  conductor-replay cake-fluctuation --hardware H100 --tokens 8192 "
+        "--runs 100\n",
 };
 
-static int parse(int argc, char **argv, struct settings *s, int *status)
-{
-    const struct option_spec specs[] = {
-        {"table", OPTION_TEXT, &s->table, "FILE", 0, 0,
-         "CSV with the published speed-ups", .required = true},
-        {"calibration", OPTION_TEXT, &s->calibration, "FILE", 0, 0,
-         "costs as JSON (default: those of the paper's machines)"},
-        {"skip-unknown", OPTION_FLAG, &s->skip_unknown, NULL, 0, 0,
-         "leave out rows for which the calibration has no costs"},
-        {"json", OPTION_FLAG, &s->json, NULL, 0, 0,
-         "print JSON instead of the table"},
-        {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0, "a line a row"},
-        {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0,
-         "draw predicted over published speed-ups as SVG"},
-    };
-    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
-    return replay_parse(&usage, &table, argc, argv, status);
-}
+static const struct option_usage adaptive_usage = {
+    .name = "cake-adaptive",
+    .synopsis = "[OPTIONS]",
+    .text =
+        "Simulates the Cake paper's adaptive-scheduling experiment: one cached "
+        "prompt, right\nbehind it short ones of 32 to 448 tokens that are not "
+        "cached (drawn), steps of 512\ntokens. First come, first served "
+        "(fifo), and with what has no cached prefix first\n(uncached_first), "
+        "so that the cached prompt is loaded meanwhile. Nothing is measured\n"
+        "here: costs as in conductor-replay cake, and there are no decode "
+        "steps.",
+    .examples =
+        "  conductor-replay cake-adaptive --plot a.svg --csv a.csv\n"
+        "  conductor-replay cake-adaptive --bandwidths 56 --short 50 --runs "
+        "100\n",
+};
 
-static int print_json(const struct cake_result *r)
-{
-    json_t *json = cake_result_json(r);
+#define NAME_BYTES 64
 
-    if (!json)
-        return replay_complain(usage.name, "out of memory");
-    int rc =
-        json_dumpf(json, stdout,
-                   JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(12));
-    json_decref(json);
-    putchar('\n');
-    return rc != 0 ? 1 : 0;
-}
+/* The options of both experiments, with their defaults. */
+struct common {
+    char hardware[NAME_BYTES], model[NAME_BYTES];
+    const char *calibration, *csv, *plot;
+    uint64_t tokens, seed, runs;
+    uint32_t kv_bits;
+};
 
-static int report(const struct settings *s, const struct cake_result *r)
-{
-    int status = 0;
+#define COMMON_DEFAULT                                                    \
+    {                                                                     \
+        .hardware = "2xA100", .model = "LongAlpaca-13B", .tokens = 16384, \
+        .kv_bits = 16, .seed = 1, .runs = 20                              \
+    }
 
-    if (s->json)
-        status = print_json(r);
-    else
-        cake_result_print(r, stdout);
-    return status |
-           REPLAY_OUTPUT(usage.name, s->csv, cake_result_csv(r, s->csv)) |
-           REPLAY_OUTPUT(usage.name, s->plot, cake_result_plot(r, s->plot));
-}
+/* Most runs of one experiment; each has its own seed. */
+#define RUNS_MAX 500
+
+#define COMMON_SPECS(o)                                                        \
+    OPTION_SPEC("hardware", OPTION_STRING, (o).hardware, "NAME", 1, 0,         \
+                "of the calibration (default 2xA100)", .size = NAME_BYTES),    \
+        OPTION_SPEC("model", OPTION_STRING, (o).model, "NAME", 1, 0,           \
+                    "of the calibration (default LongAlpaca-13B)",             \
+                    .size = NAME_BYTES),                                       \
+        OPTION_SPEC("tokens", OPTION_COUNT, &(o).tokens, "N", 1, 1e7,          \
+                    "of the cached prompt (default 16384)"),                   \
+        OPTION_SPEC("kv-bits", OPTION_U32, &(o).kv_bits, "N", 1, 16,           \
+                    "of a stored number (default 16)"),                        \
+        OPTION_SPEC("calibration", OPTION_TEXT, &(o).calibration, "FILE", 0,   \
+                    0,                                                         \
+                    "costs as JSON (default: those of the paper's machines)"), \
+        OPTION_SPEC("seed", OPTION_COUNT, &(o).seed, "S", 0, 9e15,             \
+                    "of the first run (default 1); the next has the next"),    \
+        OPTION_SPEC("runs", OPTION_COUNT, &(o).runs, "N", 1, RUNS_MAX,         \
+                    "with a seed each (default 20)")
 
 int replay_command_cake(int argc, char **argv)
 {
-    struct settings s = {0};
-    struct cake_calibration calibration;
-    struct cake_table table = {0};
-    struct cake_result result;
-    char error[CAKE_ERROR_BYTES];
+    const char *published = NULL, *calibration = NULL, *csv = NULL;
+    const char *plot = NULL;
+    bool json = false, skip_unknown = false;
+    const struct option_spec specs[] = {
+        {"table", OPTION_TEXT, &published, "FILE", 0, 0,
+         "the published speed-ups, as CSV", .required = true},
+        {"calibration", OPTION_TEXT, &calibration, "FILE", 0, 0,
+         "costs as JSON (default: those of the paper's machines)"},
+        {"skip-unknown", OPTION_FLAG, &skip_unknown, NULL, 0, 0,
+         "leave out rows that the calibration does not know"},
+        {"json", OPTION_FLAG, &json, NULL, 0, 0,
+         "print JSON instead of the table"},
+        {"csv", OPTION_OUTPUT, &csv, "FILE", 0, 0, "a line a row"},
+        {"plot", OPTION_OUTPUT, &plot, "FILE", 0, 0,
+         "predicted over published as SVG"},
+    };
+
+    return replay_script("cake.py", &cake_usage, OPTION_TABLE(specs), argc,
+                         argv);
+}
+
+int replay_command_cake_fluctuation(int argc, char **argv)
+{
+    struct common common = COMMON_DEFAULT;
+    uint64_t budget_tokens = 512;
+    double gbps = 25, period_ms = 100;
+    const struct option_spec specs[] = {
+        COMMON_SPECS(common),
+        {"budget", OPTION_COUNT, &budget_tokens, "N", 1, 1e6,
+         "most tokens of a step that the prompt gets (default 512)"},
+        {"gbps", OPTION_NUMBER, &gbps, "X", 1e-3, 1e6,
+         "most bandwidth in Gbit/s (default 25)"},
+        {"period-ms", OPTION_NUMBER, &period_ms, "X", 1, 1e6,
+         "of one bandwidth (default 100)"},
+        {"csv", OPTION_OUTPUT, &common.csv, "FILE", 0, 0, "a line a run"},
+        {"plot", OPTION_OUTPUT, &common.plot, "FILE", 0, 0,
+         "all runs, and the pointers of the first, as SVG"},
+    };
+
+    return replay_script("cake.py", &fluctuation_usage, OPTION_TABLE(specs),
+                         argc, argv);
+}
+
+int replay_command_cake_adaptive(int argc, char **argv)
+{
+    struct common common = COMMON_DEFAULT;
+    const char *bandwidths = "7,25,32,56,100";
+    uint64_t n_short = 22, least_tokens = 32, most_tokens = 448;
+    const struct option_spec specs[] = {
+        COMMON_SPECS(common),
+        {"bandwidths", OPTION_TEXT, &bandwidths, "LIST", 0, 0,
+         "of loading, in Gbit/s (default 7,25,32,56,100)"},
+        {"short", OPTION_COUNT, &n_short, "N", 1, CAKE_SHORT_MAX,
+         "prompts that are not cached (default 22)"},
+        {"short-min", OPTION_COUNT, &least_tokens, "N", 1, 1e6,
+         "least tokens of one (default 32)"},
+        {"short-max", OPTION_COUNT, &most_tokens, "N", 1, 1e6,
+         "most tokens of one (default 448)"},
+        {"csv", OPTION_OUTPUT, &common.csv, "FILE", 0, 0,
+         "a line for every bandwidth and order"},
+        {"plot", OPTION_OUTPUT, &common.plot, "FILE", 0, 0, "SVG"},
+    };
+    char error[REPLAY_LIST_ERROR_BYTES];
+    struct replay_numbers gbps;
     int status = 0;
 
-    if (parse(argc, argv, &s, &status) != 0)
+    if (replay_parse(&adaptive_usage, OPTION_TABLE(specs), argc, argv,
+                     &status) != 0)
         return status;
-    if (cake_calibration_read_file(s.calibration, &calibration, error) != 0 ||
-        cake_table_read(NULL, 0, s.table, &table, error) != 0)
-        return replay_complain(usage.name, "%s", error);
-    if (cake_result_make(&table, s.table, &calibration, s.skip_unknown, &result,
-                         error) == 0) {
-        status = report(&s, &result);
-        cake_result_fini(&result);
-    } else {
-        status = replay_complain(usage.name, "%s", error);
-    }
-    cake_table_fini(&table);
-    return status;
+    if (replay_list_numbers("bandwidths", bandwidths, 1e-3, 1e6, &gbps,
+                            error) != 0)
+        return replay_refuse(adaptive_usage.name, "%s", error);
+    if (most_tokens < least_tokens)
+        return replay_refuse(adaptive_usage.name,
+                             "--short-max %llu: less than --short-min",
+                             (unsigned long long)most_tokens);
+    return replay_script_parsed("cake.py", adaptive_usage.name,
+                                OPTION_TABLE(specs));
 }

@@ -1,8 +1,18 @@
 /*
- * The process of the Cake paper with varying resources, for which no plan can
- * be made: an engine that steps, and a loader whose bandwidth changes. Two
- * experiments. Simulated, with the costs of a struct cake_engine of utilisation
- * 1. Pure.
+ * The process of the Cake paper, with the split of
+ * conductor/core/plan/load_plan and the orders of conductor/core/step: a cached
+ * prompt that is computed, loaded, or both, alone or among others. The
+ * parameters in which the paper's process is coarser than a plan:
+ *
+ *   step     an engine step holds chunk * utilisation tokens of the prompt and
+ *            takes as long as a full chunk, since other requests fill the rest
+ *   piece    loaded tokens count in whole pieces of io_piece_tokens
+ *   no wait  the engine checks for loaded tokens only at the end of a step, and
+ *            computes on where a plan would wait for a load about to end
+ *   last     one more step of final_step_s ends the prompt
+ *
+ * Loading alone takes bytes / bandwidth, plus io_piece_s per piece, plus
+ * io_fixed_s once. Simulated, not measured. Pure.
  */
 #ifndef TOOLS_REPLAY_PAPER_CAKE_PROCESS_H
 #define TOOLS_REPLAY_PAPER_CAKE_PROCESS_H
@@ -10,43 +20,36 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tools/replay/paper/cake/model.h"
+#include "conductor/core/plan/load_plan.h"
+#include "predictor/cost_model.h"
 
-/* Most points recorded of the two pointers. */
-#define CAKE_COURSE_POINTS 512
-
-/* The engine draws its tokens for the prompt before every step; the link draws
- * its bandwidth every period. The same seed gives every way of filling the
- * cache the same draws. */
-struct cake_fluctuation {
-    const struct cake_engine *engine; /* borrowed; utilisation 1 */
-    int64_t budget_max_tokens;        /* uniform in 0 .. this, at least 1 */
-    double gbps_max;                  /* uniform in 0 .. this, above 0 */
-    double period_s;                  /* of the link, above 0 */
-    uint64_t seed;
-    int64_t split_tokens; /* computed part of a plan made from the means */
+/* A prompt on a machine, with its constants. Plain data. */
+struct cake_engine {
+    int64_t n_tokens;     /* of the prompt */
+    int64_t step_tokens;  /* at least 1 */
+    int64_t piece_tokens; /* at least 1 */
+    double piece_bytes;
+    double piece_extra_s; /* io_piece_s */
+    double piece_s;       /* piece_bytes / bandwidth + piece_extra_s */
+    double load_fixed_s;
+    double final_step_s;
+    struct cost_model cost; /* of the prompt's tokens in such steps */
 };
 
-/* Seconds to the first token of a fully cached prompt. */
-struct cake_fluctuated {
-    double compute_s;   /* computed alone */
-    double load_s;      /* loaded alone */
-    double split_s;     /* computed up to split_tokens, the rest loaded */
-    double cake_s;      /* two pointers that stop where they meet */
-    double ideal_s;     /* like cake_s, without steps, pieces and last step */
-    int64_t met_tokens; /* tokens computed when they met */
-    /* The pointers at the start, and at the ends of the first steps. */
-    size_t n_course;
-    double course_s[CAKE_COURSE_POINTS];
-    double computed_tokens[CAKE_COURSE_POINTS]; /* from the front */
-    double unloaded_tokens[CAKE_COURSE_POINTS]; /* from here on all tokens are
-                                                   loaded */
+/* Times of one prompt. */
+struct cake_prediction {
+    double compute_s;
+    double load_s;
+    double cake_s;
+    int64_t split_tokens; /* computed by Cake; the rest is loaded */
+    enum load_mode best;  /* the shortest of the three */
 };
 
-/* Runs all ways. Returns 0, or -ERANGE if one takes more than a day. Linear in
- * steps and periods. */
-[[nodiscard]] int cake_fluctuate(const struct cake_fluctuation *f,
-                                 struct cake_fluctuated *r);
+/* Predicts the plan and the paper's process. Returns 0, or -EINVAL if computing
+ * takes longer than COST_MODEL_MAX_US. Cost: one plan, and the steps of a
+ * piece. */
+[[nodiscard]] int cake_engine_predict(const struct cake_engine *engine,
+                                      struct cake_prediction *prediction);
 
 #define CAKE_SHORT_MAX 1000
 

@@ -1,6 +1,5 @@
 """The Mooncake paper's figures for every trace; conductor-replay figures runs
-it with checked arguments: PROGRAM TRACES OUT CLUSTERS ONLY REQUESTS SKIP JOBS
-(ONLY may be empty, REQUESTS 0, SKIP 0 or 1)."""
+it with PROGRAM COMMAND, and option=value for each of its options, checked."""
 
 import os
 import re
@@ -19,13 +18,14 @@ class Run(Simulator):
 
     undrawn = False  # a picture is missing, and was reported
 
-    def __init__(self, name, trace, args):
-        _, program, _, out, clusters, _, requests, skip, jobs = args
+    def __init__(self, name, trace, options):
+        requests = options['requests']
         part = (['--requests', requests] if requests != '0' else []) + (
-            ['--skip-bad'] if skip == '1' else [])
-        super().__init__(program, trace, clusters, part,
-                         int(jobs) or os.cpu_count())
-        self.name, self.folder = name, os.path.join(out, name)
+            ['--skip-bad'] if 'skip-bad' in options else [])
+        super().__init__(sys.argv[1], trace, options['clusters'], part,
+                         int(options['jobs']) or os.cpu_count())
+        self.name = name
+        self.folder = os.path.join(options['out'], name)
         self.workload = next((w for w in ('conversation', 'toolagent',
                                           'synthetic') if w in name), None)
         self.facts = self.facts(MTOKENS + TABLE_MTOKENS)
@@ -86,7 +86,8 @@ def trace_row(run):
 
 
 def main():
-    traces, out, only = sys.argv[2], sys.argv[3], sys.argv[5].split(',')
+    options = dict(x.split('=', 1) for x in sys.argv[3:] if x)
+    traces, out, only = (options.get(n) for n in ('traces', 'out', 'only'))
     try:
         found = [(f[:-len(ending)], os.path.join(traces, f))
                  for f in os.listdir(traces)
@@ -96,24 +97,24 @@ def main():
         fail(f'--traces {traces}: {e.strerror}')
     if not found:
         fail(f'--traces {traces}: holds no *.jsonl or *.jsonl.gz')
-    if not os.path.isdir(sys.argv[4]):
-        fail(f'--clusters {sys.argv[4]}: no such folder; outside of a clone, '
+    if not os.path.isdir(options['clusters']):
+        fail(f'--clusters {options["clusters"]}: no such folder; outside of a clone, '
              'say where its traces/clusters are')
     try:
-        runs = [Run(name, path, sys.argv) for name, path in sorted(found)]
+        runs = [Run(name, path, options) for name, path in sorted(found)]
     except Failed as why:
         fail(why)
     with open(os.path.join(os.path.dirname(__file__), 'RESULTS.md.in'),
               encoding='utf-8') as f:
         head, *figures = re.split(r'\n<!-- (\w+) -->\n', f.read()[:-1])
     with open(os.path.join(out, 'RESULTS.md'), 'w', encoding='utf-8') as f:
-        requests = sys.argv[6]
+        requests = options['requests']
         f.write(head.format(
             requests='All requests of each trace.' if requests == '0' else
             f'Of each trace the first {requests} requests (`--requests`).',
             traces=''.join(map(trace_row, runs))))
         for figure, template in zip(figures[::2], figures[1::2]):
-            if only == [''] or figure in only:
+            if not only or figure in only.split(','):
                 f.write(figure_text(template, figure, runs))
     return 1 if Run.undrawn else 0
 

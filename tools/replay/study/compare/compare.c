@@ -7,9 +7,6 @@
 #include <stdlib.h>
 
 #include "tools/replay/command.h"
-#include "tools/replay/list.h"
-#include "tools/replay/simulate/policies.h"
-#include "tools/replay/study/compare/rules.h"
 #include "tools/replay/study/study.h"
 
 static const struct option_usage usage = {
@@ -134,14 +131,36 @@ static int read_rules(struct settings *s, struct replay_comparison *c)
                : replay_complain(usage.name, "%s", error);
 }
 
-/* Makes one case per link rate, node count, speed and policy, in this order. */
-static int make_cases(const struct settings *s, struct replay_comparison *c)
+/* Makes the runs of a case, one per seed. From the second seed on, requests of
+ * one timestamp come in another order; without noise, all runs would else be
+ * equal. */
+static int make_runs(const struct settings *s, struct replay_comparison *c,
+                     const struct replay_case *one)
+{
+    for (size_t k = 0; k < c->n_seeds; k++) {
+        struct replay_case *run = &c->runs[c->n_runs++];
+
+        *run = *one;
+        run->seed += k;
+        run->source = &s->sources[k];
+        if (s->requests_csv && !(run->csv = tmpfile()))
+            return replay_complain_output(usage.name, s->requests_csv, -errno);
+    }
+    return 0;
+}
+
+/* Makes the runs of one case per link rate, node count, speed and policy, in
+ * this order. */
+static int make_cases(struct settings *s, struct replay_comparison *c)
 {
     struct replay_case one = s->base;
     struct cluster_changes changes = s->changes;
     char error[CLUSTER_ERROR_BYTES];
-    size_t i = 0;
 
+    for (size_t k = 0; k < c->n_seeds; k++) {
+        s->sources[k] = s->study.source;
+        s->sources[k].ties_seed = k > 0 ? s->base.seed + k : 0;
+    }
     for (size_t n = 0; n < replay_comparison_clusters(c); n++) {
         if (c->links.count > 0)
             changes.link_gbps = c->links.values[n / c->nodes.count];
@@ -149,39 +168,17 @@ static int make_cases(const struct settings *s, struct replay_comparison *c)
         one.cluster = s->base.cluster;
         if (cluster_override(&one.cluster, &changes, error) != 0)
             return replay_complain(usage.name, "%s", error);
-        for (size_t v = 0; v < c->speeds.count; v++) {
-            for (size_t p = 0; p < c->policies.count; p++) {
-                one.speed = c->speeds.values[v];
-                one.policy =
-                    s->rules.n > 0 ? s->base.policy : c->policies.names[p];
-                one.label = c->policies.names[p];
-                if (s->rules.n > 0)
-                    one.settings = &s->rules.settings[p];
-                c->cases[i++] = one;
-            }
+        for (size_t i = 0; i < c->speeds.count * c->policies.count; i++) {
+            size_t p = i % c->policies.count;
+
+            one.speed = c->speeds.values[i / c->policies.count];
+            one.policy = s->rules.n > 0 ? s->base.policy : c->policies.names[p];
+            one.label = c->policies.names[p];
+            if (s->rules.n > 0)
+                one.settings = &s->rules.settings[p];
+            if (make_runs(s, c, &one) != 0)
+                return -1;
         }
-    }
-    return 0;
-}
-
-/* Makes the runs of each case, one per seed. From the second seed on, requests
- * of one timestamp come in another order; without noise, all runs would else be
- * equal. */
-static int make_runs(struct settings *s, struct replay_comparison *c)
-{
-    for (size_t k = 0; k < c->n_seeds; k++) {
-        s->sources[k] = s->study.source;
-        s->sources[k].ties_seed = k > 0 ? s->base.seed + k : 0;
-    }
-    for (size_t i = 0; i < c->n_cases * c->n_seeds; i++) {
-        size_t k = i % c->n_seeds;
-
-        if (c->n_seeds > 1)
-            c->runs[i] = c->cases[i / c->n_seeds];
-        c->runs[i].seed += k;
-        c->runs[i].source = &s->sources[k];
-        if (s->requests_csv && !(c->runs[i].csv = tmpfile()))
-            return replay_complain_output(usage.name, s->requests_csv, -errno);
     }
     return 0;
 }
@@ -189,15 +186,13 @@ static int make_runs(struct settings *s, struct replay_comparison *c)
 static int run(struct settings *s, struct replay_comparison *c)
 {
     char error[REPLAY_STUDY_ERROR_BYTES];
-    size_t n_runs = c->n_cases * c->n_seeds;
 
-    if (make_runs(s, c) != 0)
+    if (make_cases(s, c) != 0)
         return 1;
-    if (replay_study_run(&s->study, c->runs, n_runs, error) != 0)
+    if (replay_study_run(&s->study, c->runs, c->n_runs, error) != 0)
         return replay_complain(usage.name, "%s", error);
-    replay_comparison_average(c);
-    replay_comparison_print(c, stdout);
-    return REPLAY_OUTPUT(usage.name, s->csv, replay_comparison_csv(c, s->csv)) |
+    return replay_complain_script(usage.name, replay_comparison_print(c)) |
+           REPLAY_OUTPUT(usage.name, s->csv, replay_comparison_csv(c, s->csv)) |
            REPLAY_OUTPUT(usage.name, s->requests_csv,
                          replay_comparison_requests_csv(c, s->requests_csv)) |
            REPLAY_OUTPUT(usage.name, s->plot,
@@ -206,14 +201,11 @@ static int run(struct settings *s, struct replay_comparison *c)
 
 static void free_runs(struct replay_comparison *c)
 {
-    for (size_t i = 0; c->runs && i < c->n_cases * c->n_seeds; i++)
+    for (size_t i = 0; i < c->n_runs; i++)
         if (c->runs[i].csv)
             (void)fclose(c->runs[i].csv);
-    if (c->runs)
-        replay_cases_fini(c->runs, c->n_cases * c->n_seeds);
-    if (c->runs != c->cases)
-        free(c->runs);
-    free(c->cases);
+    replay_cases_fini(c->runs, c->n_runs);
+    free(c->runs);
 }
 
 int replay_command_compare(int argc, char **argv)
@@ -246,21 +238,17 @@ int replay_command_compare(int argc, char **argv)
     if (c.nodes.count == 0)
         c.nodes.values[c.nodes.count++] =
             s.base.cluster.prefill_nodes + s.base.cluster.coupled_nodes;
-    c.n_cases =
-        replay_comparison_clusters(&c) * c.speeds.count * c.policies.count;
     c.n_seeds = s.seeds;
-    if (s.requests_csv && c.n_cases * c.n_seeds > REQUESTS_CSV_RUNS_MAX)
+    size_t n = replay_comparison_clusters(&c) * c.speeds.count *
+               c.policies.count * c.n_seeds;
+    if (s.requests_csv && n > REQUESTS_CSV_RUNS_MAX)
         return replay_complain(usage.name,
                                "--requests-csv: %zu simulations, must be at "
                                "most %d",
-                               c.n_cases * c.n_seeds, REQUESTS_CSV_RUNS_MAX);
-    c.cases = calloc(c.n_cases, sizeof c.cases[0]);
-    c.runs = c.n_seeds > 1 ? calloc(c.n_cases * c.n_seeds, sizeof c.runs[0])
-                           : c.cases;
-    if (c.cases && c.runs)
-        status = make_cases(&s, &c) == 0 ? run(&s, &c) : 1;
-    else
-        status = replay_complain(usage.name, "out of memory");
+                               n, REQUESTS_CSV_RUNS_MAX);
+    c.runs = calloc(n, sizeof c.runs[0]);
+    status =
+        c.runs ? run(&s, &c) : replay_complain(usage.name, "out of memory");
     free_runs(&c);
     return status;
 }

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "tools/replay/list.h"
+#include "tools/replay/options.h"
 #include "tools/replay/study/study.h"
 
 struct replay_comparison {
@@ -12,11 +12,9 @@ struct replay_comparison {
     struct replay_numbers speeds;
     struct replay_numbers nodes; /* prefill or coupled nodes */
     struct replay_numbers links; /* Gbit/s; empty = the file's */
-    struct replay_case *cases;   /* (links, nodes, speeds, policies), each the
-                                    mean of its runs */
-    size_t n_cases;
-    struct replay_case *runs; /* (n_cases, n_seeds); same as `cases` with one
-                                 seed */
+    struct replay_case *runs;    /* (n_runs): links, nodes, speeds, policies,
+                                    seeds */
+    size_t n_runs;
     size_t n_seeds;
     bool of_rules; /* compares one policy with and without each of its rules */
 };
@@ -28,20 +26,11 @@ void replay_comparison_policies(struct replay_names *policies);
 /* Returns the number of clusters: links times nodes. */
 size_t replay_comparison_clusters(const struct replay_comparison *c);
 
-/* Returns the case of the n-th cluster (links, nodes), v-th speed and p-th
- * policy. */
-const struct replay_case *
-replay_comparison_case(const struct replay_comparison *c, size_t n, size_t v,
-                       size_t p);
-
-/* Prints the parameters, a table, and at how many points the policies' mean
- * TTFT is in the Mooncake paper's order (Figure 5), and `plan`'s is the lowest.
- * With an SLO, of accepted requests only. */
-void replay_comparison_print(const struct replay_comparison *c, FILE *file);
-
-/* Averages the runs of each case over the seeds; maxima become the largest
- * maximum. With one seed the cases are the runs. */
-void replay_comparison_average(struct replay_comparison *c);
+/* Has compare.py print the parameters, a table of means over the seeds, and at
+ * how many points the policies' mean TTFT is in the Mooncake paper's order
+ * (Figure 5), and `plan`'s is the lowest. With an SLO, of accepted requests
+ * only. Returns 0 or an error of plot_script(). */
+[[nodiscard]] int replay_comparison_print(const struct replay_comparison *c);
 
 /* Writes a line for each request of each run, from the runs' `csv`. Returns 0
  * or a negative errno. */
@@ -58,5 +47,31 @@ replay_comparison_requests_csv(const struct replay_comparison *c,
  * Returns 0 or a negative errno. */
 [[nodiscard]] int replay_comparison_plot(const struct replay_comparison *c,
                                          const char *path);
+
+/* A policy with and without each of its rules. */
+#define REPLAY_RULES_MAX (POLICY_OPTIONS_MAX + 1)
+
+/* Lines of the comparison; the first is the policy as it is. */
+struct replay_rules {
+    struct policy_settings settings[REPLAY_RULES_MAX];
+    char labels[REPLAY_RULES_MAX][80];
+    size_t n;
+};
+
+/*
+ * Reads which rules to turn off, one at a time.
+ *   text    "switches": all options of the policy that are 0 or 1, and 1; or
+ *           comma-separated names of options that can be 0 and are not.
+ *   policy  exists.
+ *   base    settings of every line.
+ *   rules   written.
+ *   names   written: the labels, borrowed from `rules`.
+ * Returns 0, or -EINVAL with a message of one line.
+ */
+[[nodiscard]] int replay_rules_read(const char *text, const char *policy,
+                                    const struct policy_settings *base,
+                                    struct replay_rules *rules,
+                                    struct replay_names *names,
+                                    char error[REPLAY_LIST_ERROR_BYTES]);
 
 #endif

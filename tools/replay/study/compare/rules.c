@@ -1,6 +1,4 @@
-/* See rules.h. */
-#include "tools/replay/study/compare/rules.h"
-
+/* A policy without each of its rules; see compare.h. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -8,6 +6,7 @@
 
 #include "base/error.h"
 #include "sim/sim.h"
+#include "tools/replay/study/compare/compare.h"
 
 /* Returns an option's value in the settings, else its default. */
 static double value_of(const struct policy_settings *settings,

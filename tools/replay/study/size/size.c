@@ -9,8 +9,7 @@
 #include "base/error.h"
 #include "conductor/core/schedule/schedule.h"
 #include "tools/replay/command.h"
-#include "tools/replay/simulate/policies.h"
-#include "tools/replay/study/size/over_time.h"
+#include "tools/replay/study/study.h"
 #include "tools/replay/trace/stream.h"
 #include "traces/stats.h"
 
@@ -343,8 +342,8 @@ static int run(struct sizing *z)
     if (rc != 0) {
         replay_complain(usage.name, "%s", z->error);
     } else {
-        replay_size_print(r, stdout);
-        rc = r->search.found ? 0 : 1;
+        rc = replay_complain_script(usage.name, replay_size_print(r)) |
+             !r->search.found;
         rc |= REPLAY_OUTPUT(usage.name, s->csv, replay_size_csv(r, s->csv));
         if (r->search.found)
             rc |= REPLAY_OUTPUT(usage.name, s->plot,
@@ -397,10 +396,11 @@ static int run_over_time(struct sizing *z)
     if (rc != 0) {
         replay_complain(usage.name, "%s", z->error);
     } else {
-        over_time_print(&o, stdout);
-        rc = REPLAY_OUTPUT(usage.name, s->csv, over_time_csv(&o, s->csv));
+        rc = replay_complain_script(usage.name, over_time_print(&o)) |
+             REPLAY_OUTPUT(usage.name, s->csv, over_time_csv(&o, s->csv));
     }
-    over_time_fini(&o);
+    replay_cases_fini(o.cases, o.n);
+    free(o.cases);
     return rc != 0 ? 1 : 0;
 }
 

@@ -29,9 +29,10 @@ struct replay_sizing {
     size_t n_ended;
 };
 
-/* Prints the answer, the requests it serves, and the best split of the totals
- * below; or the best size reached and the obstacle. */
-void replay_size_print(const struct replay_sizing *z, FILE *file);
+/* Has size.py print the answer, the requests it serves, and the best split of
+ * the totals below; or the best size reached and the obstacle. Returns 0 or an
+ * error of plot_script(). */
+[[nodiscard]] int replay_size_print(const struct replay_sizing *z);
 
 /* Writes a line for every size simulated. Returns 0 or a negative errno. */
 [[nodiscard]] int replay_size_csv(const struct replay_sizing *z,
@@ -42,5 +43,20 @@ void replay_size_print(const struct replay_sizing *z, FILE *file);
  * negative errno. */
 [[nodiscard]] int replay_size_plot(const struct replay_sizing *z,
                                    const char *path);
+
+/* Every split of a node count, fully simulated, by prefill nodes. */
+struct over_time {
+    double interval_s;
+    struct replay_case *cases; /* (n), with intervals; owned */
+    size_t n;
+};
+
+/* Has size.py print a line per interval: the split with the most effective
+ * requests of those that arrived in it (ties: shortest mean TTFT); last, the
+ * best fixed split. Returns as replay_size_print(). */
+[[nodiscard]] int over_time_print(const struct over_time *o);
+
+/* Writes a line per interval and split. Returns 0 or a negative errno. */
+[[nodiscard]] int over_time_csv(const struct over_time *o, const char *path);
 
 #endif

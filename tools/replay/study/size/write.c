@@ -1,6 +1,8 @@
-/* The result of `size` as text, CSV and picture; see size.h. */
+/* The result of `size` as CSV and picture, and for size.py, which prints it;
+ * see size.h. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "tools/plot/plot.h"
 #include "tools/replay/study/size/size.h"
@@ -16,159 +18,58 @@ static uint32_t nodes_of(const struct replay_case *c)
     return cluster_nodes(&c->cluster);
 }
 
-static void print_nodes(const struct replay_case *c, FILE *f)
-{
-    uint32_t p = prefill_of(c);
-    uint32_t d = c->cluster.decode_nodes;
-
-    if (d > 0) {
-        fprintf(f,
-                "%" PRIu32 " nodes: %" PRIu32 " prefill and %" PRIu32
-                " decode (P/D %.2f)",
-                p + d, p, d, (double)p / d);
-    } else {
-        fprintf(f, "%" PRIu32 " %s nodes", p,
-                c->cluster.coupled_nodes > 0 ? "coupled" : "prefill");
-    }
-}
-
-/* Prints the rejected and failed requests by reason, and the late ones. */
-static void print_misses(const struct replay_case *c, FILE *f)
+/* Returns a simulated size, with the reasons of rejections and failures as
+ * text. */
+static json_t *case_json(const struct replay_case *c)
 {
     const struct replay_report *r = &c->result.report;
+    char *reasons = NULL;
+    size_t size;
+    FILE *file = open_memstream(&reasons, &size);
 
-    fprintf(f,
-            "  not effective: %" PRIu64 " rejected, %" PRIu64
-            " failed, %" PRIu64 " completed too late\n",
-            r->rejected, r->failed, r->completed - r->effective);
-    replay_report_reasons(r, f);
-}
-
-static void print_served(const struct replay_case *c, FILE *f)
-{
-    const struct replay_report *r = &c->result.report;
-
-    print_misses(c, f);
-    fprintf(f, "  input tokens served: %.1f %% of those offered\n",
-            100 * replay_ratio(r->input_tokens, r->offered_tokens));
-    if (r->ttft_s.count > 0) {
-        fprintf(f, "  p90 of completed requests: TTFT %.3f s", r->ttft_s.p90);
-        if (r->tbt_s.count > 0)
-            fprintf(f, ", TBT %.4f s", r->tbt_s.p90);
-        fputc('\n', f);
+    if (file) {
+        replay_report_reasons(r, file);
+        if (fclose(file) != 0)
+            file = NULL;
     }
+    json_t *json = json_pack(
+        "{s:I, s:I, s:b, s:f, s:f, s:I, s:I, s:I, s:s, s:I, s:I, s:f, s:f}",
+        "prefill", (json_int_t)prefill_of(c), "decode",
+        (json_int_t)c->cluster.decode_nodes, "coupled",
+        c->cluster.coupled_nodes > 0, "effective_ratio", r->effective_ratio,
+        "effective_token_ratio", r->effective_token_ratio, "rejected",
+        (json_int_t)r->rejected, "failed", (json_int_t)r->failed, "late",
+        (json_int_t)(r->completed - r->effective), "reasons",
+        file ? reasons : "", "input_tokens", (json_int_t)r->input_tokens,
+        "offered_tokens", (json_int_t)r->offered_tokens, "ttft_p90_s",
+        r->ttft_s.count > 0 ? r->ttft_s.p90 : -1.0, "tbt_p90_s",
+        r->tbt_s.count > 0 ? r->tbt_s.p90 : -1.0);
+
+    free(reasons);
+    return json;
 }
 
-static void print_share(const struct replay_case *c, FILE *f)
+int replay_size_print(const struct replay_sizing *z)
 {
-    const struct replay_report *r = &c->result.report;
+    json_t *ended = json_array();
 
-    fprintf(f, ", %.2f %% effective (of the input tokens %.2f %%)\n",
-            100 * r->effective_ratio, 100 * r->effective_token_ratio);
-}
-
-/* Returns the best of ended[from .. to). */
-static const struct replay_case *best_of(const struct replay_sizing *z,
-                                         size_t from, size_t to)
-{
-    const struct replay_case *best = &z->ended[from];
-
-    for (size_t i = from + 1; i < to; i++)
-        if (z->ended[i].result.report.effective_ratio >
-            best->result.report.effective_ratio)
-            best = &z->ended[i];
-    return best;
-}
-
-/* Returns the index after the cases with as many nodes as ended[from]. */
-static size_t same_total(const struct replay_sizing *z, size_t from)
-{
-    size_t to = from + 1;
-
-    while (to < z->n_ended &&
-           nodes_of(&z->ended[to]) == nodes_of(&z->ended[from]))
-        to++;
-    return to;
-}
-
-static void print_found(const struct replay_sizing *z, FILE *f)
-{
-    const struct replay_case *best = &z->ended[0];
-
-    fputs("smallest cluster: ", f);
-    print_nodes(best, f);
-    print_share(best, f);
-    print_served(best, f);
-    if (z->n_ended > 1)
-        fprintf(f,
-                "%zu sizes simulated: every split of every smaller number of "
-                "nodes; none meets the target\n",
-                z->search.count);
-    for (size_t i = 1; i < z->n_ended;) {
-        size_t to = same_total(z, i);
-        const struct replay_case *c = best_of(z, i, to);
-
-        fputs("  best with ", f);
-        print_nodes(c, f);
-        fprintf(f, ", %.2f %%\n", 100 * c->result.report.effective_ratio);
-        i = to;
-    }
-}
-
-/* Prints the requests that no number of nodes can serve in time. */
-static void print_hopeless(const struct replay_sizing *z, FILE *f)
-{
-    if (z->hopeless == 0)
-        return;
-    fprintf(f,
-            "%" PRIu64 " of %" PRIu64
-            " requests miss an SLO on any number of nodes: they do alone on "
-            "idle ones, with\nall cached that came before",
-            z->hopeless, z->requests);
-    if (z->hopeless_ttft_s > 0)
-        fprintf(f, " (TTFT up to %.3g s)", z->hopeless_ttft_s);
-    fprintf(f, "; the target allows %" PRIu64 "\n", z->misses_max);
-}
-
-static void print_not_found(const struct replay_sizing *z, FILE *f)
-{
-    if (z->n_ended == 0) {
-        fputs("no number of nodes will do, so none was simulated\n", f);
-        print_hopeless(z, f);
-        return;
-    }
-    const struct replay_case *best = best_of(z, 0, z->n_ended);
-    fprintf(f, "none of the %zu sizes up to %" PRIu32 " prefill%s nodes",
-            z->search.count, z->search.prefill_max,
-            z->search.decode_max > 0 ? "" : " (or coupled)");
-    if (z->search.decode_max > 0)
-        fprintf(f, " and %" PRIu32 " decode nodes", z->search.decode_max);
-    fputs(" will do\n", f);
-    print_hopeless(z, f);
-    fprintf(f,
-            "the %zu that got furthest were simulated to their "
-            "ends; best of them: ",
-            z->n_ended);
-    print_nodes(best, f);
-    print_share(best, f);
-    print_served(best, f);
-}
-
-void replay_size_print(const struct replay_sizing *z, FILE *f)
-{
-    fprintf(f,
-            "%" PRIu64 " requests at speed %g on nodes of %s, links of %g "
-            "Gbit/s, policy %s;\nTTFT within %g s",
-            z->requests, z->base->speed, z->template.name,
-            z->template.link_bytes_per_s * 8 / 1e9, z->base->policy,
-            z->base->slo_ttft_s);
-    if (z->base->slo_tbt_s > 0)
-        fprintf(f, ", TBT within %g s", z->base->slo_tbt_s);
-    fprintf(f, "; target %.4g %%\n", 100 * z->target);
-    if (z->search.found)
-        print_found(z, f);
-    else
-        print_not_found(z, f);
+    for (size_t i = 0; i < z->n_ended; i++)
+        json_array_append_new(ended, case_json(&z->ended[i]));
+    return replay_json_print(
+        json_pack(
+            "{s:I, s:f, s:s, s:f, s:s, s:f, s:f, s:f, s:b, s:I, s:I, "
+            "s:I, s:I, s:I, s:f, s:o}",
+            "requests", (json_int_t)z->requests, "speed", z->base->speed,
+            "cluster", z->template.name, "link_gbps",
+            z->template.link_bytes_per_s * 8 / 1e9, "policy", z->base->policy,
+            "slo_ttft_s", z->base->slo_ttft_s, "slo_tbt_s", z->base->slo_tbt_s,
+            "target", z->target, "found", (int)z->search.found, "simulated",
+            (json_int_t)z->search.count, "prefill_max",
+            (json_int_t)z->search.prefill_max, "decode_max",
+            (json_int_t)z->search.decode_max, "hopeless",
+            (json_int_t)z->hopeless, "misses_max", (json_int_t)z->misses_max,
+            "hopeless_ttft_s", z->hopeless_ttft_s, "ended", ended),
+        "size.py", "", "");
 }
 
 int replay_size_csv(const struct replay_sizing *z, const char *path)
@@ -214,4 +115,56 @@ int replay_size_plot(const struct replay_sizing *z, const char *path)
         }
     }
     return plot_end(&plot, rc, "size", title, path);
+}
+
+static double mean_ttft_s(const struct replay_interval *at)
+{
+    return at->answered > 0 ? at->ttft_s / (double)at->answered : 0.0;
+}
+
+int over_time_print(const struct over_time *o)
+{
+    json_t *splits = json_array();
+
+    for (size_t i = 0; i < o->n; i++) {
+        const struct replay_case *c = &o->cases[i];
+        json_t *intervals = json_array();
+
+        for (size_t k = 0; k < o->cases[0].n_intervals; k++) {
+            const struct replay_interval *at = &c->intervals[k];
+
+            json_array_append_new(
+                intervals, json_pack("[I, I, I, f]", (json_int_t)at->requests,
+                                     (json_int_t)at->effective,
+                                     (json_int_t)at->answered, at->ttft_s));
+        }
+        json_array_append_new(
+            splits, json_pack("{s:I, s:I, s:o}", "prefill",
+                              (json_int_t)c->cluster.prefill_nodes, "decode",
+                              (json_int_t)c->cluster.decode_nodes, "intervals",
+                              intervals));
+    }
+    return replay_json_print(
+        json_pack("{s:f, s:o}", "interval_s", o->interval_s, "splits", splits),
+        "size.py", "", "");
+}
+
+int over_time_csv(const struct over_time *o, const char *path)
+{
+    FILE *f = result_open(path);
+
+    if (!f)
+        return -errno;
+    fputs("from_s,prefill,decode,requests,effective_ratio,mean_ttft_s\n", f);
+    for (size_t k = 0; k < o->cases[0].n_intervals; k++)
+        for (size_t i = 0; i < o->n; i++) {
+            const struct replay_case *c = &o->cases[i];
+            const struct replay_interval *at = &c->intervals[k];
+
+            fprintf(f, "%.6g,%" PRIu32 ",%" PRIu32 ",%" PRIu64 ",%.6f,%.6f\n",
+                    (double)k * o->interval_s, c->cluster.prefill_nodes,
+                    c->cluster.decode_nodes, at->requests,
+                    replay_ratio(at->effective, at->requests), mean_ttft_s(at));
+        }
+    return result_close(f);
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "sim/sim.h"
-#include "tools/replay/simulate/policies.h"
+#include "tools/replay/study/study.h"
 #include "tools/replay/study/sweep/sweep.h"
 
 static const struct option_usage usage = {
@@ -125,11 +125,12 @@ static int run(const struct settings *s)
     if (sweep_run(&s->sweep, results, error) != 0) {
         rc = replay_complain(usage.name, "%s", error);
     } else {
-        sweep_print(&s->sweep, results, stdout);
-        rc = REPLAY_OUTPUT(usage.name, s->csv,
-                           sweep_csv(&s->sweep, results, s->csv)) |
-             REPLAY_OUTPUT(usage.name, s->json,
-                           sweep_json(&s->sweep, results, s->json));
+        rc =
+            replay_complain_script(usage.name, sweep_print(&s->sweep, results));
+        rc |= REPLAY_OUTPUT(usage.name, s->csv,
+                            sweep_csv(&s->sweep, results, s->csv)) |
+              REPLAY_OUTPUT(usage.name, s->json,
+                            sweep_json(&s->sweep, results, s->json));
     }
     free(results);
     return rc;

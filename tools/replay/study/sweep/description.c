@@ -1,6 +1,4 @@
-/* See description.h. */
-#include "tools/replay/study/sweep/description.h"
-
+/* See draw.h. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,6 +6,7 @@
 #include <string.h>
 
 #include "base/json_fields.h"
+#include "tools/replay/study/sweep/draw.h"
 #include "traces/generate.h"
 #include "traces/trace.h"
 

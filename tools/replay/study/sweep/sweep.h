@@ -5,9 +5,7 @@
 #ifndef TOOLS_REPLAY_STUDY_SWEEP_SWEEP_H
 #define TOOLS_REPLAY_STUDY_SWEEP_SWEEP_H
 
-#include <stdio.h>
-
-#include "tools/replay/list.h"
+#include "tools/replay/options.h"
 #include "tools/replay/study/sweep/draw.h"
 
 #define SWEEP_POLICIES_MAX 16
@@ -108,16 +106,13 @@ static inline bool sweep_metric_is_share(enum sweep_metric metric)
     return metric == SWEEP_EFFECTIVE || metric == SWEEP_TOKENS;
 }
 
-/* Return the name of a metric ("ttft", "effective") or cause ("slow links"). */
-const char *sweep_metric_name(enum sweep_metric metric);
-const char *sweep_cause_name(enum sweep_cause cause);
-
 /* Returns the causes that a case has, as bits. */
 unsigned sweep_causes_of(const struct sweep_draw *draw);
 
-/* Prints the losses, worst first, and their number by kind of case. */
-void sweep_print(const struct sweep *sweep, const struct sweep_result *results,
-                 FILE *file);
+/* Has sweep.py print the losses, worst first, and their number by kind of case.
+ * Returns 0 or an error of plot_script(). */
+[[nodiscard]] int sweep_print(const struct sweep *sweep,
+                              const struct sweep_result *results);
 
 /* Write a line per case and policy; everything as JSON. Return 0 or a negative
  * errno. */

@@ -1,11 +1,121 @@
-/* conductorctl explain: the decision on a request, as text. */
+/* conductorctl instances and explain: answers as tables. */
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/options.h"
 #include "tools/ctl/ctl.h"
-#include "tools/ctl/table.h"
+
+#define N(rows) (sizeof(rows) / sizeof((rows)[0]))
+
+/* Rows of cells, printed in columns as wide as their longest cell. */
+#define TABLE_COLUMNS_MAX 16
+
+struct table {
+    size_t columns;
+    char **cells; /* (n) owned, row by row */
+    size_t n;
+    int failed; /* out of memory for a cell */
+};
+
+/* Adds a copy of a cell's text. The first row names the columns. */
+static void table_add(struct table *t, const char *text)
+{
+    char **cells = realloc(t->cells, (t->n + 1) * sizeof(*cells));
+
+    if (!cells) {
+        t->failed = 1;
+        return;
+    }
+    t->cells = cells;
+    cells[t->n] = strdup(text);
+    if (cells[t->n])
+        t->n++;
+    else
+        t->failed = 1;
+}
+
+/* Prints the table to stdout and frees its cells. Returns 0, or 1 when out of
+ * memory. */
+static int table_print(struct table *t)
+{
+    size_t width[TABLE_COLUMNS_MAX] = {0};
+
+    for (size_t i = 0; i < t->n; i++) {
+        size_t n = strlen(t->cells[i]), c = i % t->columns;
+
+        width[c] = n > width[c] ? n : width[c];
+    }
+    for (size_t i = 0; i < t->n && !t->failed; i++) {
+        size_t c = i % t->columns;
+
+        if (c + 1 == t->columns)
+            printf("%s\n", t->cells[i]);
+        else
+            printf("%-*s  ", (int)width[c], t->cells[i]);
+    }
+    for (size_t i = 0; i < t->n; i++)
+        free(t->cells[i]);
+    free(t->cells);
+    return t->failed;
+}
+
+static const char *kv_of(const json_t *instance, char *text, size_t size)
+{
+    double used =
+        json_number_value(json_object_get(instance, "kv_used_tokens"));
+    double all =
+        json_number_value(json_object_get(instance, "kv_capacity_tokens"));
+
+    if (all > 0.0)
+        snprintf(text, size, "%.0f%%", 100.0 * used / all);
+    else
+        snprintf(text, size, "-");
+    return text;
+}
+
+static const struct {
+    const char *title, *key;
+    /* Formats the column; NULL = print the member `key`. */
+    const char *(*show)(const json_t *instance, char *text, size_t size);
+} of_instances[] = {
+    {"NAME", "name", NULL},
+    {"MODEL", "model", NULL},
+    {"KIND", "kind", NULL},
+    {"ROLE", "role", NULL},
+    {"STATE", .show = ctl_state},
+    {"PREFILLS", "prefills", NULL},
+    {"DECODES", "decodes", NULL},
+    {"KV", .show = kv_of},
+    {"BLOCKS", "blocks", NULL},
+    {"OBSERVED/PREDICTED", "prefill_ratio", NULL},
+    {"LINK-MB/S", "link_mb_per_s", NULL},
+};
+
+int ctl_instances(struct ctl *ctl, const struct option_list *)
+{
+    struct table table = {.columns = N(of_instances)};
+    char text[256];
+    json_t *json;
+    const json_t *one;
+    size_t i;
+
+    if (ctl_ask(ctl, CTL_GET, "/admin/instances", &json))
+        return 1;
+    for (size_t c = 0; c < N(of_instances); c++)
+        table_add(&table, of_instances[c].title);
+    json_array_foreach(json_object_get(json, "instances"), i, one)
+    {
+        for (size_t c = 0; c < N(of_instances); c++)
+            table_add(&table, of_instances[c].show
+                                  ? of_instances[c].show(one, text, sizeof text)
+                                  : ctl_show(one, of_instances[c].key, text,
+                                             sizeof text));
+    }
+    json_decref(json);
+    return table_print(&table);
+}
 
 struct column {
     const char *title, *key;
@@ -64,8 +174,6 @@ static const struct column of_actual[] = {
     {"from the store", "shared_tokens"},
     {"computed", "computed_tokens"},
 };
-
-#define N(rows) (sizeof(rows) / sizeof((rows)[0]))
 
 static void print_members(const json_t *object)
 {
@@ -179,8 +287,9 @@ static int print_all(const json_t *json)
                             of_decode, N(of_decode));
 }
 
-int ctl_explain(struct ctl *ctl, const char *id)
+int ctl_explain(struct ctl *ctl, const struct option_list *words)
 {
+    const char *id = words->items[1];
     char path[128];
     json_t *json;
     int rc;
