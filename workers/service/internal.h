@@ -35,10 +35,8 @@ struct conductor {
     uint8_t role;         /* role of this worker, as this conductor knows it */
     bool turns;           /* reconnect to it to announce another role */
     uint64_t lead;        /* leadership token of its LEAD; 0 = none */
-    bool leave_taken;     /* it understands LEAVING */
     bool leave_due;       /* LEAVING sent, no LEAVE yet */
     int64_t named_us;     /* when another conductor last named it; 0 = never */
-    bool takes_paths;     /* it understands PATHS; */
     struct msg_paths paths; /* PATHS last sent to it, */
     int64_t paths_us;       /* and when */
 };

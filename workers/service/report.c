@@ -261,8 +261,6 @@ static void send_paths(struct worker *w, struct conductor *to)
     int64_t now_us = clock_now_us();
     struct msg_paths m;
 
-    if (!to->takes_paths)
-        return;
     transfer_paths(w->transfer, &m);
     bool again = m.n > 0 && now_us - to->paths_us >= PATHS_AGAIN_US;
     if (!again && !is_news(&to->paths, &m))

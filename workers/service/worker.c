@@ -126,7 +126,7 @@ static void fill_hello(const struct worker *w, struct msg_hello *m)
         .kind = PROTO_PEER_WORKER,
         .role = w->role,
         .capabilities =
-            PROTO_CAP_ALL |
+            PROTO_CAP_TRANSPORTS |
             (w->layout->activation_bytes > 0 ? PROTO_CAP_STAGES : 0u),
         .fingerprint = w->layout->fingerprint,
         .block_tokens = w->layout->block_tokens,

@@ -142,7 +142,7 @@ static int on_leaving(struct service *s, struct worker *w, size_t len)
 {
     if (len > 0)
         return -EBADMSG;
-    if (!(w->hello.capabilities & PROTO_CAP_LEAVE) || w->leaves)
+    if (w->leaves)
         return -EPROTO;
     w->leaves = true;
     log_info("worker %s leaves, and gets no more work", w->hello.name);
