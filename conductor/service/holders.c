@@ -9,15 +9,14 @@
 
 static int write_tiers(unsigned tiers, struct evbuffer *out)
 {
-    static const char *const names[BLOCK_TIERS] = {
-        [TIER_DEVICE] = "device", [TIER_HOST] = "host", [TIER_DISK] = "disk"};
     const char *comma = "";
     int bad = 0;
 
     for (unsigned t = 0; t < BLOCK_TIERS; t++) {
         if ((tiers & BLOCK_TIER_BIT(t)) == 0)
             continue;
-        bad |= evbuffer_add_printf(out, "%s\"%s\"", comma, names[t]) < 0;
+        bad |= evbuffer_add_printf(out, "%s\"%s\"", comma,
+                                   block_tiers[t].name) < 0;
         comma = ",";
     }
     return bad;

@@ -20,12 +20,23 @@
 
 #define PREFIX_INDEX_INSTANCES_MAX 32000u
 
-/* TIER_SHARED is a store that instances share (prefix_match_share()): no event
+/* Tiers of KV blocks, the fastest first; block_tiers describes them.
+ * TIER_SHARED is a store that instances share (prefix_match_share()): no event
  * names it. */
-enum block_tier { TIER_DEVICE, TIER_HOST, TIER_DISK, TIER_SHARED };
-#define BLOCK_TIERS 3 /* tiers of an instance's own */
-#define LOAD_TIERS 4  /* tiers from which an instance loads */
+enum block_tier { TIER_DEVICE, TIER_HOST, TIER_DISK, TIER_SHARED, LOAD_TIERS };
+#define BLOCK_TIERS TIER_SHARED             /* tiers of an instance's own */
+#define BLOCK_TIER_NAMES "device host disk" /* of these, as in block_tiers */
 #define BLOCK_TIER_BIT(tier) (1u << (tier))
+#define BLOCK_TIERS_ALL (BLOCK_TIER_BIT(BLOCK_TIERS) - 1)
+
+struct block_tier_kind {
+    const char *name; /* in cluster files, answers and reports */
+    bool sent; /* an instance sends other instances what it holds there, even if
+                  it has to read it first */
+    const char *media[8]; /* its names in KV events, NULL after the last */
+};
+
+extern const struct block_tier_kind block_tiers[LOAD_TIERS];
 
 struct prefix_index;
 

@@ -8,12 +8,12 @@
 #include <string.h>
 
 #include "base/json_fields.h"
+#include "sim/cluster/json.h"
 #include "traces/generate.h"
 #include "traces/trace.h"
 
 #define JSON_MAX_BYTES (64 * 1024)
 #define NAME_BYTES 40
-#define TOKENS_MAX INT64_C(1000000000000)
 #define TERM_MAX_US 1e9
 
 /* Reads [least, most], each from min to max. */
@@ -42,23 +42,6 @@ static void read_terms(struct fields *f, const struct fields_object *o,
                           i, us[i], TERM_MAX_US);
 }
 
-static void read_tier(struct fields *f, const struct fields_object *of,
-                      const char *key, bool optional, struct cluster_tier *tier)
-{
-    const double free_reads = 0.0;
-    char path[2 * NAME_BYTES];
-
-    (void)snprintf(path, sizeof(path), "%s%s.", of->path, key);
-    struct fields_object o = fields_object(f, of, key, path, optional);
-    if (!o.json)
-        return;
-    fields_known(f, &o, "tokens gbytes_per_s");
-    tier->capacity_tokens =
-        fields_integer(f, &o, "tokens", 1, TOKENS_MAX, NULL);
-    tier->read_bytes_per_s =
-        fields_number(f, &o, "gbytes_per_s", 1e-6, 1e9, &free_reads) * 1e9;
-}
-
 static void read_hardware(struct fields *f, const struct fields_object *o,
                           struct sweep_description *d)
 {
@@ -67,7 +50,7 @@ static void read_hardware(struct fields *f, const struct fields_object *o,
     *h = (struct sweep_hardware){.layers = 0};
     fields_known(f, o,
                  "name layers kv_bytes_per_token prefill_us decode_us "
-                 "kv_tokens max_batch step_tokens device host disk");
+                 "kv_tokens max_batch step_tokens " BLOCK_TIER_NAMES);
     fields_text(f, o, "name", h->name, sizeof(h->name), NULL);
     h->layers = (uint32_t)fields_integer(f, o, "layers", 1, 10000, NULL);
     h->kv_bytes_per_token =
@@ -78,14 +61,13 @@ static void read_hardware(struct fields *f, const struct fields_object *o,
         fields_refuse(f, o->path, "prefill_us", "no cost");
     if (f->rc == 0 && !(h->decode_us[0] + h->decode_us[1] > 0.0))
         fields_refuse(f, o->path, "decode_us", "no cost");
-    h->kv_tokens = fields_integer(f, o, "kv_tokens", 1, TOKENS_MAX, NULL);
+    h->kv_tokens =
+        fields_integer(f, o, "kv_tokens", 1, CLUSTER_TOKENS_MAX, NULL);
     h->max_batch =
         (uint32_t)fields_integer(f, o, "max_batch", 1, 1 << 16, NULL);
     h->step_tokens =
         (uint32_t)fields_integer(f, o, "step_tokens", 1, 1 << 30, NULL);
-    read_tier(f, o, "device", false, &h->tiers[TIER_DEVICE]);
-    read_tier(f, o, "host", true, &h->tiers[TIER_HOST]);
-    read_tier(f, o, "disk", true, &h->tiers[TIER_DISK]);
+    cluster_read_tiers(f, o, true, h->tiers, NULL);
     d->n_hardware++;
 }
 
