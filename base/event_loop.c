@@ -41,7 +41,7 @@ struct evdns_base *event_loop_dns(struct event_base *base, const char *server)
     if (!dns)
         return NULL;
     /* Without a readable file, only numeric addresses resolve. */
-    (void)evdns_base_resolv_conf_parse(
+    evdns_base_resolv_conf_parse(
         dns,
         *server ? DNS_OPTIONS_ALL & ~DNS_OPTION_NAMESERVERS : DNS_OPTIONS_ALL,
         "/etc/resolv.conf");
@@ -50,7 +50,7 @@ struct evdns_base *event_loop_dns(struct event_base *base, const char *server)
         return NULL;
     }
     /* Some servers do not return the question's mixed case. */
-    (void)evdns_base_set_option(dns, "randomize-case", "0");
+    evdns_base_set_option(dns, "randomize-case", "0");
     return dns;
 }
 
@@ -67,7 +67,7 @@ bool event_loop_send(struct bufferevent *bev)
 
     if (evbuffer_get_length(out) > 0) {
         evbuffer_unfreeze(out, 1);
-        (void)evbuffer_write(out, bufferevent_getfd(bev));
+        evbuffer_write(out, bufferevent_getfd(bev));
         evbuffer_freeze(out, 1);
     }
     if (evbuffer_get_length(out) == 0)

@@ -151,7 +151,7 @@ static void say_try(const char *program)
 
 void options_missing(const char *program, const char *option)
 {
-    (void)options_complain(program, "%s is missing", option);
+    options_complain(program, "%s is missing", option);
     say_try(program);
 }
 

@@ -20,7 +20,7 @@ void stream_again(struct stream *s)
     struct stream_queue *queue = &s->loop->again;
     size_t n;
 
-    (void)stream_input(s, &n);
+    stream_input(s, &n);
     if (s->again || s->failed || (n == 0 && !stream_tls_pending(s)))
         return;
     s->again = &queue->lists[queue->filled];
@@ -123,7 +123,7 @@ void stream_end(struct stream *s, int error)
         stream_watch(s);
     s->depth++;
     s->ops->ended(s->arg, error);
-    (void)stream_leave(s);
+    stream_leave(s);
 }
 
 int stream_open(struct stream *s)

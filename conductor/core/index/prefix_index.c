@@ -310,7 +310,7 @@ static bool quota_is_used(struct store *s, uint64_t key)
 
     if (of->held + places_count(s->mask) < of->quota)
         return false;
-    (void)flush(s);
+    flush(s);
     return of->held >= of->quota &&
            prefix_index_tiers(s->ix, s->instance, key) == 0;
 }
@@ -362,7 +362,7 @@ int prefix_index_stored(struct prefix_index *index, uint32_t instance,
             store_one(&s, keys[i]);
         }
     }
-    (void)flush(&s);
+    flush(&s);
     return i < n ? -EINVAL : s.rc;
 }
 
