@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/bug.h"
 #include "base/stream/internal.h"
 
 const char *stream_input(const struct stream *s, size_t *n)
@@ -96,6 +97,9 @@ void stream_destroy(struct stream *s)
     SSL_free(s->ssl);
     close(s->fd);
     byte_queue_fini(&s->in);
+    if (s->held > s->loop->held)
+        bug("a stream holds %zu bytes, and all hold %zu", s->held,
+            s->loop->held);
     s->loop->held -= s->held;
     byte_queue_fini(&s->out);
     free(s);

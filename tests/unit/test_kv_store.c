@@ -160,6 +160,24 @@ static void test_match_and_pins(void)
     kv_store_free(store);
 }
 
+/* A block that nobody holds is released: that changes nothing, and is told. */
+static void test_released_twice(void)
+{
+    struct kv_store *store = new_store(4, 64);
+    uint32_t ids[4];
+
+    fill(store, 3);
+    CU_ASSERT_EQUAL(kv_store_match(store, keys, prompt, 4, ids), 3);
+    for (int i = 0; i < 3; i++)
+        kv_store_release(store, ids[i]);
+    CU_ASSERT_PTR_NULL(kv_store_broken(store));
+    kv_store_release(store, ids[1]);
+    CU_ASSERT_STRING_EQUAL(kv_store_broken(store), "b->pins > 0");
+    CU_ASSERT_PTR_NULL(kv_store_broken(store));
+    kv_store_check(store);
+    kv_store_free(store);
+}
+
 /* A child computed on a colliding parent must not be found through the key of
  * the other parent, although key, tokens and parent key are all equal. */
 static void test_parent_identity(void)
@@ -696,6 +714,7 @@ int main(void)
     CU_add_test(s, "configuration", test_config);
     CU_add_test(s, "memory", test_memory);
     CU_add_test(s, "match and pins", test_match_and_pins);
+    CU_add_test(s, "released twice", test_released_twice);
     CU_add_test(s, "parent identity", test_parent_identity);
     CU_add_test(s, "identity", test_identity);
     CU_add_test(s, "duplicate", test_duplicate);

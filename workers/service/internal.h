@@ -151,6 +151,9 @@ void worker_leave_look(struct worker *w);
 
 /* --- drop.c --- */
 
+/* Fails the requests that an illegal state change broke. */
+void worker_fail_broken(struct worker *w);
+
 /* Tell the conductor that `r` failed, and drop it. */
 void worker_fail(struct worker *w, struct request *r, uint16_t code,
                  const char *why);

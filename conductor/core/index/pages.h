@@ -36,6 +36,7 @@
 #ifndef CONDUCTOR_CORE_INDEX_PAGES_H
 #define CONDUCTOR_CORE_INDEX_PAGES_H
 
+#include "base/check.h"
 #include "conductor/core/arena.h"
 #include "conductor/core/index/key_hash.h"
 #include "conductor/core/index/prefix_index.h"
@@ -124,6 +125,7 @@ struct prefix_index {
     uint16_t *free_holders;      /* stack */
     struct arena arena;
     struct key_secret secret;
+    const char *broken; /* CHECK() */
     bool evicts;
     uint32_t max_instances;
     uint32_t max_pages;

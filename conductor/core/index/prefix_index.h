@@ -237,6 +237,9 @@ uint64_t prefix_index_held(const struct prefix_index *index, uint32_t instance);
 /* Returns max_instances of the configuration. */
 uint32_t prefix_index_max_instances(const struct prefix_index *index);
 
+/* Returns an invariant that broke since the last call; NULL = none. */
+const char *prefix_index_broken(struct prefix_index *index);
+
 /* Returns counts for metrics. */
 struct prefix_index_stats prefix_index_stats(const struct prefix_index *index);
 
