@@ -49,7 +49,9 @@ struct option_spec {
     bool required;       /* a TEXT, or a NUMBER whose default is 0 */
     size_t size;         /* of a STRING's array */
     bool reloads;        /* a reload may change it */
-    /* Allowed words of a CHOICE, TEXT or STRING; NULL after the last. */
+    /* Allowed words of a CHOICE, TEXT or STRING, NULL after the last: one of
+     * both. */
+    const char *const *words;
     const char *(*choice)(size_t i);
     /* Checks a TEXT or STRING. Returns NULL if valid, else what it must
      * be. */
@@ -73,6 +75,10 @@ struct option_usage {
     const char *examples; /* one per line, indented by two */
     const char *footnote; /* after the examples, ends with '\n'; NULL = none */
 };
+
+/* Returns the i-th allowed word, i at most their number; NULL behind the last,
+ * or where any text is allowed. */
+const char *option_word(const struct option_spec *spec, size_t i);
 
 /* Sets the value from text. Returns 0; or -EINVAL with "must be ..." in `why`
  * (`size` bytes) and the value untouched. */

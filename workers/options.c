@@ -32,13 +32,6 @@ static const char *role_name(size_t i)
     return role <= PROTO_ROLE_BOTH ? proto_role_name(role) : NULL;
 }
 
-static const char *engine_name(size_t i)
-{
-    static const char *const names[] = {"cpu", "timed", "cuda"};
-
-    return i < sizeof(names) / sizeof(*names) ? names[i] : NULL;
-}
-
 static const char *model_name(size_t i)
 {
     const struct model_shape *shape = model_at(i);
@@ -46,24 +39,16 @@ static const char *model_name(size_t i)
     return shape ? shape->name : NULL;
 }
 
-static const char *load_mode_name(size_t i)
-{
-    static const char *const names[PROTO_LOAD_COUNT] = {
-        [PROTO_LOAD_AUTO] = "auto",           [PROTO_LOAD_COMPUTE] = "compute",
-        [PROTO_LOAD_LOAD] = "load",           [PROTO_LOAD_BOTH] = "both",
-        [PROTO_LOAD_LAYERWISE] = "layerwise",
-    };
+static const char *const engines[] = {"cpu", "timed", "cuda", NULL};
 
-    return i < PROTO_LOAD_COUNT ? names[i] : NULL;
-}
+static const char *const load_modes[] = {
+    [PROTO_LOAD_AUTO] = "auto",           [PROTO_LOAD_COMPUTE] = "compute",
+    [PROTO_LOAD_LOAD] = "load",           [PROTO_LOAD_BOTH] = "both",
+    [PROTO_LOAD_LAYERWISE] = "layerwise", [PROTO_LOAD_COUNT] = NULL,
+};
 
-static const char *puts_name(size_t i)
-{
-    static const char *const names[] = {
-        [WORKER_PUTS_EVICTED] = "evicted", [WORKER_PUTS_ALL] = "all"};
-
-    return i < sizeof(names) / sizeof(*names) ? names[i] : NULL;
-}
+static const char *const puts_words[] = {
+    [WORKER_PUTS_EVICTED] = "evicted", [WORKER_PUTS_ALL] = "all", NULL};
 
 static const char *check_name(const char *name)
 {
@@ -126,7 +111,7 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
         {"engine", OPTION_TEXT, &o->engine, "ENGINE", 0, 0,
          "cpu: a real transformer; timed: simulates the times of --cost-model; "
          "cuda: a transformer on the first visible card",
-         .choice = engine_name},
+         .words = engines},
         {"model", OPTION_TEXT, &o->model, "NAME", 0, 0,
          "shape of the model: tiny, llama3-8b, llama3-70b, longalpaca-7b or "
          "longalpaca-13b",
@@ -169,7 +154,7 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "all: put each block there as soon as it is held; evicted: put those "
          "that fill memory from a quarter on, before they are evicted (default "
          "evicted)",
-         .choice = puts_name},
+         .words = puts_words},
         {"shared-store-ttl", OPTION_U32, &o->shared_store_ttl, "SECONDS", 1,
          31536000, "time after which an unused block leaves --shared-store"},
         {"shared-store-timeout-ms", OPTION_U32, &o->shared_store_timeout_ms,
@@ -219,7 +204,7 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
         {"load-mode", OPTION_CHOICE, &o->load_mode, "MODE", 0, 0,
          "auto: as the conductor plans; or for all requests compute, load, "
          "both or layerwise",
-         .choice = load_mode_name},
+         .words = load_modes},
         {"load-gbps", OPTION_NUMBER, &o->load_gbps, "X", 1e-6, 1e6,
          "throttle loads to X Gbit/s in all, for experiments"},
         {"profile", OPTION_TEXT, &o->profile, "FILE.csv", 0, 0,

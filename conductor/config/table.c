@@ -19,28 +19,9 @@ static const char *check_policy_options(const char *text)
                : NULL;
 }
 
-/* enum config_pool */
-static const char *pool_name(size_t i)
-{
-    static const char *const names[] = {"split", "aggregated"};
-
-    return i < 2 ? names[i] : NULL;
-}
-
-/* enum config_keys */
-static const char *keys_name(size_t i)
-{
-    static const char *const names[] = {"open", "required"};
-
-    return i < 2 ? names[i] : NULL;
-}
-
-static const char *switch_name(size_t i)
-{
-    static const char *const names[] = {"off", "on"};
-
-    return i < 2 ? names[i] : NULL;
-}
+static const char *const pools[] = {"split", "aggregated", NULL};
+static const char *const keys[] = {"open", "required", NULL};
+static const char *const off_on[] = {"off", "on", NULL};
 
 /* A row's name, kind, and where its value is in struct config, which
  * config_table() adds. */
@@ -75,7 +56,7 @@ static const struct option_spec all_options[] = {
      "where native workers decode a request: split = on the worker that "
      "decodes it fastest, aggregated = on the worker that prefilled it "
      "(workers of role both); one of:",
-     .initial = "split", .choice = pool_name},
+     .initial = "split", .words = pools},
     {COUNT(step_tokens), "tokens", 0, 1000000,
      "tokens per engine step where an instance prefills and decodes; used to "
      "estimate prefills beside decodes. Set it to vLLM's "
@@ -191,7 +172,7 @@ static const struct option_spec all_options[] = {
      "clients that may send requests: open = every client that reaches listen; "
      "required = clients with a key of tenants_file, within its limits, and "
      "tenants cannot reuse each other's cached blocks; one of:",
-     .reloads = true, .initial = "open", .choice = keys_name},
+     .reloads = true, .initial = "open", .words = keys},
     {STRING(tenants_file), "file", 0, 0,
      "JSON with names and weights for values of tenant_header, [as "
      "below](#tenants); all other values are then one tenant. Empty = each "
@@ -268,7 +249,7 @@ static const struct option_spec all_options[] = {
      "PEM with the private key of worker_tls_certificate", .reloads = true},
     {CHOICE(admin_tls), "", 0, 0,
      "whether admin_listen uses TLS, with tls_certificate; one of:",
-     .reloads = true, .initial = "off", .choice = switch_name},
+     .reloads = true, .initial = "off", .words = off_on},
     {COUNT(link_mbps), "Mbit/s", 1, 10000000,
      "first estimate of the bandwidth of a link between workers; measured "
      "later",
