@@ -94,7 +94,7 @@ static void say_unknown(const struct policy_setting *s,
     for (size_t p = 0; fits && p < n; p++)
         fits = name_options(policies[p], set_by, p > 0 ? ";" : "", error, size);
     if (!fits)
-        (void)append(error, size + sizeof(dots) - 1, "%s", dots);
+        append(error, size + sizeof(dots) - 1, "%s", dots);
 }
 
 int policy_settings_check(const struct policy_settings *settings,
@@ -144,11 +144,10 @@ void policy_options_help(enum policy_set_by set_by,
 
             if (!may_set(o, set_by))
                 continue;
-            (void)append(text, POLICY_TEXT_BYTES,
-                         "%s%s%s%s (%.10g to %.10g, default %.10g)",
-                         named ? ", " : before, named ? "" : p->name,
-                         named ? "" : ": ", o->name, o->min, o->max,
-                         o->initial);
+            append(text, POLICY_TEXT_BYTES,
+                   "%s%s%s%s (%.10g to %.10g, default %.10g)",
+                   named ? ", " : before, named ? "" : p->name,
+                   named ? "" : ": ", o->name, o->min, o->max, o->initial);
             named = true;
             before = "; ";
         }

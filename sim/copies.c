@@ -51,8 +51,7 @@ static void tell_removed(struct prefix_index *index, uint32_t slot,
 {
     /* Cannot fail: the node is in range. */
     if (n > 0 && tier != BLOCK_CACHE_NO_TIER)
-        (void)!prefix_index_removed(index, slot, (enum block_tier)tier, keys,
-                                    n);
+        prefix_index_removed(index, slot, (enum block_tier)tier, keys, n);
 }
 
 static void tell(struct sim *sim, struct prefix_index *index, uint32_t slot,

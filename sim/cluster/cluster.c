@@ -318,14 +318,14 @@ void cluster_node_name(const struct cluster *cluster, uint32_t i, char *name,
                        size_t size)
 {
     if (cluster_pair_prefills(cluster, i))
-        (void)snprintf(name, size, "prefill-%u", (unsigned)i);
+        snprintf(name, size, "prefill-%u", (unsigned)i);
     else if (cluster_pair_decodes(cluster, i))
-        (void)snprintf(name, size, "decode-%u", (unsigned)i);
+        snprintf(name, size, "decode-%u", (unsigned)i);
     else if (i < cluster->coupled_nodes)
-        (void)snprintf(name, size, "coupled-%u", (unsigned)i);
+        snprintf(name, size, "coupled-%u", (unsigned)i);
     else if (i < cluster->prefill_nodes)
-        (void)snprintf(name, size, "prefill-%u", (unsigned)i);
+        snprintf(name, size, "prefill-%u", (unsigned)i);
     else
-        (void)snprintf(name, size, "decode-%u",
-                       (unsigned)(i - cluster->prefill_nodes));
+        snprintf(name, size, "decode-%u",
+                 (unsigned)(i - cluster->prefill_nodes));
 }

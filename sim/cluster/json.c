@@ -95,9 +95,9 @@ static void load_cost_file(struct fields *f, const struct fields_object *o,
     fields_text(f, o, "file", name, sizeof(name), NULL);
     if (f->rc != 0)
         return;
-    (void)snprintf(path, sizeof(path), "%.*s%s",
-                   slash && name[0] != '/' ? (int)(slash + 1 - f->file) : 0,
-                   f->file, name);
+    snprintf(path, sizeof(path), "%.*s%s",
+             slash && name[0] != '/' ? (int)(slash + 1 - f->file) : 0, f->file,
+             name);
     char why[256];
     int rc = cost_model_load_file(path, &c->cost, why, sizeof(why));
 
@@ -306,7 +306,7 @@ static void read_cluster(struct fields *f, const struct fields_object *root,
     char why[CLUSTER_ERROR_BYTES];
 
     fields_constant(f, root, "format", "conductor-cluster");
-    (void)fields_integer(f, root, "version", 1, 1, NULL);
+    fields_integer(f, root, "version", 1, 1, NULL);
     fields_known(
         f, root,
         "format version name about model cost prefill decode "

@@ -95,8 +95,8 @@ void cluster_read_groups(struct fields *f, const struct fields_object *o,
                           CLUSTER_GROUPS_MAX);
             return;
         }
-        (void)snprintf(name, sizeof(name), "%sgroups[%zu]", o->path, i);
-        (void)snprintf(path, sizeof(path), "%s.", name);
+        snprintf(name, sizeof(name), "%sgroups[%zu]", o->path, i);
+        snprintf(path, sizeof(path), "%s.", name);
         if (!json_is_object(one.json))
             fields_refuse_got(f, "", name, "an object", one.json);
         *g = (struct cluster_group){.decodes = decodes,
@@ -121,9 +121,9 @@ static void read_speeds(struct fields *f, const struct fields_object *root,
     if (!list)
         return;
     nodes = nodes < CLUSTER_SPEEDS_MAX ? nodes : CLUSTER_SPEEDS_MAX;
-    (void)snprintf(expected, sizeof(expected),
-                   "an array of 1 to %lu numbers of %g to %g",
-                   (unsigned long)nodes, SPEED_MIN, SPEED_MAX);
+    snprintf(expected, sizeof(expected),
+             "an array of 1 to %lu numbers of %g to %g", (unsigned long)nodes,
+             SPEED_MIN, SPEED_MAX);
     if (n == 0 || n > nodes) {
         fields_refuse_value(f, root, "node_speed", expected);
         return;

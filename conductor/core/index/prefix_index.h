@@ -102,13 +102,12 @@ void prefix_index_set_quota(struct prefix_index *index, uint32_t instance,
  *   keys        (n), borrowed.
  * Returns 0; -EINVAL: instance, tier or a key out of range (blocks before that
  * key are indexed); -ENOSPC: the instance's quota or the memory is used up, and
- * some blocks were not indexed.
+ * some blocks were not indexed; prefix_index_unindexed() counts them.
  * Cost: O(n), one probe for a page of 16 known blocks, one for each new block.
  */
-[[nodiscard]] int prefix_index_stored(struct prefix_index *index,
-                                      uint32_t instance, enum block_tier tier,
-                                      uint64_t parent_key, const uint64_t *keys,
-                                      size_t n);
+int prefix_index_stored(struct prefix_index *index, uint32_t instance,
+                        enum block_tier tier, uint64_t parent_key,
+                        const uint64_t *keys, size_t n);
 
 /* Returns the total eviction work so far, in block equivalents (the time to
  * store one block). In a full index one event costs up to some 580: 512 to look
@@ -126,9 +125,8 @@ void prefix_index_prefetch(const struct prefix_index *index,
  *   keys  (n), borrowed, in any sequence; runs of a chain are fastest.
  * Returns 0, or -EINVAL: instance or tier out of range.
  */
-[[nodiscard]] int prefix_index_removed(struct prefix_index *index,
-                                       uint32_t instance, enum block_tier tier,
-                                       const uint64_t *keys, size_t n);
+int prefix_index_removed(struct prefix_index *index, uint32_t instance,
+                         enum block_tier tier, const uint64_t *keys, size_t n);
 
 /*
  * Enters that an instance lost all its blocks in all tiers, or goes away. Its

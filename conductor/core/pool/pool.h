@@ -127,8 +127,7 @@ const uint8_t *pool_ready_roles(const struct pool *pool);
  * The same state again is allowed and changes nothing.
  * Returns 0; -ESTALE; -EPERM: no such transition, which pool_broken() tells.
  */
-[[nodiscard]] int pool_set_health(struct pool *pool, uint32_t id,
-                                  enum pool_health health);
+int pool_set_health(struct pool *pool, uint32_t id, enum pool_health health);
 
 /* Returns an invariant that broke since the last call; NULL = none. */
 const char *pool_broken(struct pool *pool);

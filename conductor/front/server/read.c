@@ -74,7 +74,7 @@ static bool may_go_on(struct http_conn *conn)
     size_t have;
     bool here, close = conn->close;
 
-    (void)stream_input(conn->stream, &have);
+    stream_input(conn->stream, &have);
     here = !conn->head.chunked && n <= have;
     http_conn_set_state(conn, HTTP_HANDLING);
     conn->told = true;
@@ -168,7 +168,7 @@ static void discard(struct http_conn *conn)
 {
     size_t n;
 
-    (void)stream_input(conn->stream, &n);
+    stream_input(conn->stream, &n);
     stream_use(conn->stream, n);
     conn->discarded += n;
     http_turn_look(conn, n);

@@ -113,7 +113,7 @@ static bool receives(const struct http_conn *conn)
         return true;
     if (conn->state != HTTP_HEAD || conn->opening)
         return false;
-    (void)stream_input(conn->stream, &have);
+    stream_input(conn->stream, &have);
     return conn->receiving || have > 0 ||
            (ioctl(stream_fd(conn->stream), FIONREAD, &waiting) == 0 &&
             waiting > 0);

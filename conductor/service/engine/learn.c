@@ -34,11 +34,11 @@ static void own_costs(struct engine *e, bool changed)
     if (!changed || (!unlike && !e->own_cost))
         return;
     /* The pool sees other costs although they may stand where they stood. */
-    (void)pool_set_cost(s->pool, e->id, NULL);
+    pool_set_cost(s->pool, e->id, NULL);
     e->own_cost = unlike ? &e->cost : NULL;
-    (void)pool_set_cost(s->pool, e->id, e->own_cost);
-    (void)pool_predict_again(s->pool, e->id, &before,
-                             unlike ? &e->cost : &s->costs.model);
+    pool_set_cost(s->pool, e->id, e->own_cost);
+    pool_predict_again(s->pool, e->id, &before,
+                       unlike ? &e->cost : &s->costs.model);
     log_info("engine %s: its costs are %s", e->config->name,
              unlike ? "not those of its model" : "those of its model again");
 }

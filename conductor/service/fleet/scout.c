@@ -16,8 +16,8 @@
 /* Sets the timer to `ms`, give or take a fifth. */
 static void look_in(struct scout *s, int64_t ms)
 {
-    (void)event_loop_wait(s->timer,
-                          ms * 800 + (int64_t)(rand_r(&s->jitter) % 401) * ms);
+    event_loop_wait(s->timer,
+                    ms * 800 + (int64_t)(rand_r(&s->jitter) % 401) * ms);
 }
 
 static const char unknown[] = "gets no work, as its model is not known yet";

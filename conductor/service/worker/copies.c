@@ -113,7 +113,7 @@ static void send_drop(struct service *s, const struct replication_action *a)
 
     if (!w)
         return;
-    (void)take_note(s, a);
+    take_note(s, a);
     wire_buf_reset(&s->out);
     instances_pack_lead(s, w);
     msg_drop_pack(&s->out, 0, &m);
@@ -197,7 +197,7 @@ void copies_tick(struct service *service)
         request_send_cancel(service, w->id, w->copy.attempt_id);
         ended(service, w, 0);
     }
-    (void)replication_pass(service->native.copies->core, now_us);
+    replication_pass(service->native.copies->core, now_us);
     go_on(service);
 }
 

@@ -44,7 +44,7 @@ static void release(struct exchange *x)
     struct upstream *u = x->upstream;
     size_t n;
 
-    (void)stream_input(x->stream, &n);
+    stream_input(x->stream, &n);
     if (!x->keep || u->options.max_idle == 0 || n > 0 ||
         stream_unsent(x->stream) > 0) {
         upstream_drop(x);

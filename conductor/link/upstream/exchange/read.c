@@ -226,7 +226,7 @@ void upstream_on_read(void *arg)
         upstream_drop_kept(x);
         return;
     }
-    (void)stream_input(x->stream, &n);
+    stream_input(x->stream, &n);
     x->any = x->any || n > 0;
     if (!read_answer(x))
         return;

@@ -23,7 +23,7 @@ static bool is_silent(const struct exchange *x)
     char byte;
     size_t n;
 
-    (void)stream_input(x->stream, &n);
+    stream_input(x->stream, &n);
     return n == 0 && (x->upstream->tls || recv(stream_fd(x->stream), &byte, 1,
                                                MSG_PEEK | MSG_DONTWAIT) < 0);
 }

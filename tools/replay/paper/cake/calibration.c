@@ -108,7 +108,7 @@ static void read_cost(struct fields *f, json_t *json, const char *path,
     fields_text(f, &o, "model", cost.model, sizeof cost.model, NULL);
     cost.alpha_s = fields_number(f, &o, "alpha", 1e-9, 1e4, NULL);
     cost.beta_s = fields_number(f, &o, "beta", 0, 1e4, NULL);
-    (void)fields_number(f, &o, "assumed_rising_share", 0, 1, &none);
+    fields_number(f, &o, "assumed_rising_share", 0, 1, &none);
     if (cake_calibration_cost(c, cost.hardware, cost.model)) {
         fields_refuse(f, path, "", "%s on %s is there twice", cost.model,
                       cost.hardware);

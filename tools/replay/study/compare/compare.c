@@ -207,7 +207,7 @@ static void free_runs(struct replay_comparison *c)
 {
     for (size_t i = 0; c->runs && i < c->n_cases * c->n_seeds; i++)
         if (c->runs[i].csv)
-            (void)fclose(c->runs[i].csv);
+            fclose(c->runs[i].csv);
     if (c->runs)
         replay_cases_fini(c->runs, c->n_cases * c->n_seeds);
     if (c->runs != c->cases)

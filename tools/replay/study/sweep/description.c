@@ -25,8 +25,8 @@ static void read_range(struct fields *f, const struct fields_object *o,
     char expected[80];
 
     fields_numbers(f, o, key, ends, 2);
-    (void)snprintf(expected, sizeof(expected), "[least, most] from %g to %g",
-                   min, max);
+    snprintf(expected, sizeof(expected), "[least, most] from %g to %g", min,
+             max);
     if (!(ends[0] >= min && ends[0] <= ends[1] && ends[1] <= max))
         fields_refuse_value(f, o, key, expected);
     *range = (struct sweep_range){ends[0], ends[1]};
@@ -126,16 +126,15 @@ static void read_list(struct fields *f, const struct fields_object *root,
     size_t n = json_array_size(list);
     char expected[64];
 
-    (void)snprintf(expected, sizeof(expected), "an array of 1 to %zu objects",
-                   most);
+    snprintf(expected, sizeof(expected), "an array of 1 to %zu objects", most);
     if (n == 0 || n > most)
         fields_refuse_value(f, root, key, expected);
     for (size_t i = 0; f->rc == 0 && i < n; i++) {
         char name[NAME_BYTES], path[NAME_BYTES + 1];
         struct fields_object one = {json_array_get(list, i), path};
 
-        (void)snprintf(name, sizeof(name), "%s[%zu]", key, i);
-        (void)snprintf(path, sizeof(path), "%s.", name);
+        snprintf(name, sizeof(name), "%s[%zu]", key, i);
+        snprintf(path, sizeof(path), "%s.", name);
         if (!json_is_object(one.json))
             fields_refuse_got(f, "", name, "an object", one.json);
         read(f, &one, d);
@@ -168,7 +167,7 @@ static void read_description(struct fields *f, const struct fields_object *o,
     struct sweep_description *d = into;
 
     fields_constant(f, o, "format", "conductor-sweep");
-    (void)fields_integer(f, o, "version", 1, 1, NULL);
+    fields_integer(f, o, "version", 1, 1, NULL);
     fields_known(f, o,
                  "format version name about requests nodes balance aggregated "
                  "disks unequal slow_nodes slow_speed link_gbps load errors "
@@ -209,7 +208,7 @@ int sweep_description_parse(const char *text, size_t size, const char *name,
     if (read)
         rc = fields_read(&f, text, size, read_description, read);
     else
-        (void)snprintf(err, SWEEP_ERROR_BYTES, "%s: out of memory", name);
+        snprintf(err, SWEEP_ERROR_BYTES, "%s: out of memory", name);
     if (rc == 0)
         *d = *read;
     free(read);
@@ -232,8 +231,8 @@ int sweep_description_add_file(struct sweep_description *d, const char *path)
     if (strlen(path) >= sizeof(t->file))
         return -ENAMETOOLONG;
     *t = (struct sweep_trace){.length_scale = 1};
-    (void)snprintf(t->file, sizeof(t->file), "%s", path);
-    (void)snprintf(t->name, sizeof(t->name), "%.60s", slash ? slash + 1 : path);
+    snprintf(t->file, sizeof(t->file), "%s", path);
+    snprintf(t->name, sizeof(t->name), "%.60s", slash ? slash + 1 : path);
     d->n_traces++;
     return 0;
 }

@@ -38,7 +38,7 @@ static void join_causes(unsigned causes, char *text, size_t size)
 {
     size_t n = 0;
 
-    (void)snprintf(text, size, "-");
+    snprintf(text, size, "-");
     for (int c = 0; c < SWEEP_CAUSES; c++)
         if ((causes >> c & 1) != 0 && n < size)
             n += (size_t)snprintf(text + n, size - n, "%s%s", n > 0 ? "+" : "",
@@ -48,10 +48,10 @@ static void join_causes(unsigned causes, char *text, size_t size)
 static void name_nodes(const struct cluster *c, char *text, size_t size)
 {
     if (c->coupled_nodes > 0)
-        (void)snprintf(text, size, "%u", (unsigned)c->coupled_nodes);
+        snprintf(text, size, "%u", (unsigned)c->coupled_nodes);
     else
-        (void)snprintf(text, size, "%u+%u", (unsigned)c->prefill_nodes,
-                       (unsigned)c->decode_nodes);
+        snprintf(text, size, "%u+%u", (unsigned)c->prefill_nodes,
+                 (unsigned)c->decode_nodes);
 }
 
 /* Most commands shown. */
