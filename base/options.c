@@ -206,6 +206,10 @@ static int is_question(const char *word)
 int options_parse(const struct option_table *table, int argc, char **argv,
                   char *error, size_t size)
 {
+    for (size_t i = 0; i < table->count; i++)
+        if (table->specs[i].initial && /* a right value */
+            option_set(&table->specs[i], table->specs[i].initial, error, size))
+            return -EINVAL;
     for (int i = 1; i < argc; i++) {
         struct argument a = split(table, argv[i]);
         char why[MESSAGE_BYTES];

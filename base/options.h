@@ -37,14 +37,15 @@ struct option_list {
 struct option_spec {
     const char *name; /* without dashes; "" = other arguments, a LIST */
     enum option_kind kind;
-    void *value;         /* of the type for `kind`; holds the default */
+    void *value;         /* of the type for `kind`; holds the default, unless
+                            `initial` says it */
     const char *metavar; /* the value's name in --help, or its unit */
     double min, max;
     const char *help; /* what it does; after a final ':' the words of `choice`
                          follow; --help adds the default */
     /* The rest may be left out. */
     char letter;         /* -x; 0 = none */
-    const char *initial; /* the default as text, for option_set() */
+    const char *initial; /* the default as text; NULL = what *value holds */
     double step;         /* numbers are multiples of it */
     bool required;       /* a TEXT, or a NUMBER whose default is 0 */
     size_t size;         /* of a STRING's array */

@@ -11,7 +11,8 @@
 #include "workers/engine/model.h"
 #include "workers/transfer/transports.h"
 
-#define QUEUE_MAX 1024
+#define TEXT(number) TEXT_OF(number)
+#define TEXT_OF(number) #number
 
 static const struct option_usage usage = {
     .name = "conductor-worker",
@@ -95,7 +96,8 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "the conductor's worker_listen, not its port for clients; of several "
          "conductors name all, or one, which tells the others"},
         {"listen", OPTION_ADDRESS, &o->listen, "HOST:PORT", 0, 0,
-         "address for other workers; port 0 = any free port"},
+         "address for other workers; port 0 = any free port",
+         .initial = "127.0.0.1:0"},
         {"secret-file", OPTION_TEXT, &o->secret_file, "FILE", 0, 0,
          "file with the secret that conductor and workers prove to know; "
          "required beyond 127.0.0.1"},
@@ -107,23 +109,24 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "unique among workers (default worker-PID)", .size = sizeof(o->name),
          .check = check_name},
         {"role", OPTION_CHOICE, &o->role, "ROLE", PROTO_ROLE_PREFILL, 0,
-         "prefill, decode or both", .choice = role_name},
+         "prefill, decode or both", .choice = role_name, .initial = "both"},
         {"engine", OPTION_TEXT, &o->engine, "ENGINE", 0, 0,
          "cpu: a real transformer; timed: simulates the times of --cost-model; "
          "cuda: a transformer on the first visible card",
-         .words = engines},
+         .words = engines, .initial = "cpu"},
         {"model", OPTION_TEXT, &o->model, "NAME", 0, 0,
          "shape of the model: tiny, llama3-8b, llama3-70b, longalpaca-7b or "
          "longalpaca-13b",
-         .choice = model_name},
+         .choice = model_name, .initial = "tiny"},
         {"layers", OPTION_U32, &o->layers, "N", 1, 1024,
          "only the first N layers (default all)"},
         {"seed", OPTION_COUNT, &o->seed, "N", 0, (double)UINT64_MAX,
-         "seed of the weights"},
+         "seed of the weights", .initial = "1"},
         {"cost-model", OPTION_TEXT, &o->cost_model, "FILE", 0, 0,
          "cost model from conductor-fit; needed by timed"},
         {"engine-speed", OPTION_NUMBER, &o->engine_speed, "X", 0.01, 100,
-         "timed: X times as fast as the cost model says (default 1)"},
+         "timed: X times as fast as the cost model says (default 1)",
+         .initial = "1"},
         {"prefill-error-sigma", OPTION_NUMBER, &o->prefill_error_sigma, "X", 0,
          2,
          "timed: multiply the time of each prefill by a lognormal factor of "
@@ -156,11 +159,13 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "evicted)",
          .words = puts_words},
         {"shared-store-ttl", OPTION_U32, &o->shared_store_ttl, "SECONDS", 1,
-         31536000, "time after which an unused block leaves --shared-store"},
+         31536000, "time after which an unused block leaves --shared-store",
+         .initial = "86400"},
         {"shared-store-timeout-ms", OPTION_U32, &o->shared_store_timeout_ms,
          "N", 10, 60000,
          "time without progress after which --shared-store counts as away; its "
-         "blocks are then computed"},
+         "blocks are then computed",
+         .initial = "1000"},
         {"shared-store-password-file", OPTION_TEXT,
          &o->shared_store_password_file, "FILE", 0, 0,
          "file with the password of --shared-store; a password in the URL can "
@@ -170,29 +175,36 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "1.0 or later); default: those that the machine trusts"},
         {"block-tokens", OPTION_U32, &o->block_tokens, "N",
          ENGINE_MIN_BLOCK_TOKENS, ENGINE_MAX_BLOCK_TOKENS,
-         "tokens per block, a multiple of 16", .step = ENGINE_MIN_BLOCK_TOKENS},
+         "tokens per block, a multiple of 16", .step = ENGINE_MIN_BLOCK_TOKENS,
+         .initial = TEXT(ENGINE_DEFAULT_BLOCK_TOKENS)},
         {"step-tokens", OPTION_U32, &o->step_tokens, "N", 1,
-         ENGINE_MAX_STEP_TOKENS, "most tokens of one step"},
+         ENGINE_MAX_STEP_TOKENS, "most tokens of one step",
+         .initial = TEXT(ENGINE_DEFAULT_STEP_TOKENS)},
         {"max-batch", OPTION_U32, &o->max_batch, "N", 1, 4096,
-         "most requests that decode at once"},
+         "most requests that decode at once", .initial = "64"},
         {"max-prefills", OPTION_U32, &o->max_prefills, "N", 1, 64,
          "most prefills that run at once; more than 1 fills the steps of an "
-         "engine that is faster in bulk"},
-        {"max-queue", OPTION_U32, &o->max_queue, "N", 1, QUEUE_MAX,
-         "most requests that may wait"},
+         "engine that is faster in bulk",
+         .initial = "1"},
+        {"max-queue", OPTION_U32, &o->max_queue, "N", 1, 1024,
+         "most requests that may wait", .initial = "1024"},
         {"fetch-timeout-ms", OPTION_U32, &o->fetch_timeout_ms, "N", 1, 3600000,
-         "compute blocks that a peer does not send within this time"},
+         "compute blocks that a peer does not send within this time",
+         .initial = "5000"},
         {"push-timeout-ms", OPTION_U32, &o->push_timeout_ms, "N", 1, 3600000,
-         "give up on a decode worker that does not take KV within this time"},
+         "give up on a decode worker that does not take KV within this time",
+         .initial = "60000"},
         {"drain-ms", OPTION_U32, &o->drain_ms, "N", 0, 86400000,
          "how long a worker that is told to end (SIGTERM) may go on with its "
-         "requests"},
+         "requests",
+         .initial = "30000"},
         {"transports", OPTION_TEXT, &o->transports, "LIST", 0, 0,
          "how KV moves between workers, best first among those that both have: "
          "shm (workers of one machine), rdma (network cards), tcp (always "
-         "available, used last) (default shm,tcp)"},
+         "available, used last) (default shm,tcp)",
+         .initial = "shm,tcp"},
         {"streams", OPTION_U32, &o->streams, "N", 1, TRANSFER_STREAMS_MAX,
-         "tcp: data connections to each worker (default 2)"},
+         "tcp: data connections to each worker (default 2)", .initial = "2"},
         {"rdma-devices", OPTION_TEXT, &o->rdma_devices, "LIST", 0, 0,
          "rdma: names of the cards to use, as in /sys/class/infiniband "
          "(default "
@@ -200,7 +212,7 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
         {"rdma-slice-kib", OPTION_U32, &o->rdma_slice_kib, "N", 4, 1048576,
          "rdma: size of the pieces that a card is given, in KiB, of whole "
          "pages (default 16)",
-         .step = 4},
+         .step = 4, .initial = "16"},
         {"load-mode", OPTION_CHOICE, &o->load_mode, "MODE", 0, 0,
          "auto: as the conductor plans; or for all requests compute, load, "
          "both or layerwise",
@@ -210,44 +222,16 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
         {"profile", OPTION_TEXT, &o->profile, "FILE.csv", 0, 0,
          "time the engine over a grid, and exit"},
         {"log-level", OPTION_CHOICE, &o->log_level, "LEVEL", 0, 0,
-         "error, warn, info or debug", .choice = log_level_name},
+         "error, warn, info or debug", .choice = log_level_name,
+         .initial = "info"},
         {"log-format", OPTION_CHOICE, &o->log_format, "FORMAT", 0, 0,
-         "text or json", .choice = log_format_name},
+         "text or json", .choice = log_format_name, .initial = "text"},
     };
 
     if (options_start(&usage, OPTION_TABLE(specs), argc, argv, status))
         return -1;
     *status = conductors ? take_conductors(o, conductors) : 0;
     return *status ? -1 : 0;
-}
-
-static void set_defaults(struct worker_options *o)
-{
-    *o = (struct worker_options){
-        .listen = {.host = "127.0.0.1"},
-        .role = PROTO_ROLE_BOTH,
-        .engine = "cpu",
-        .model = "tiny",
-        .seed = 1,
-        .engine_speed = 1,
-        .block_tokens = ENGINE_DEFAULT_BLOCK_TOKENS,
-        .step_tokens = ENGINE_DEFAULT_STEP_TOKENS,
-        .max_batch = 64,
-        .max_prefills = 1,
-        .max_queue = QUEUE_MAX,
-        .fetch_timeout_ms = 5000,
-        .push_timeout_ms = 60000,
-        .drain_ms = 30000,
-        .shared_store_ttl = 86400,
-        .shared_store_timeout_ms = 1000,
-        .transports = "shm,tcp",
-        .streams = TRANSFER_STREAMS_DEFAULT,
-        .rdma_devices = "",
-        .rdma_slice_kib = 16,
-        .log_level = LOG_INFO,
-        .log_format = LOG_TEXT,
-    };
-    snprintf(o->name, sizeof(o->name), "worker-%d", (int)getpid());
 }
 
 /* Checks that involve several options. Returns 0 or the exit status. */
@@ -296,7 +280,8 @@ static int check_together(const struct worker_options *o)
 int worker_options_parse(int argc, char **argv, struct worker_options *o,
                          int *status)
 {
-    set_defaults(o);
+    *o = (struct worker_options){.rdma_devices = ""};
+    snprintf(o->name, sizeof(o->name), "worker-%d", (int)getpid());
     if (parse(argc, argv, o, status))
         return -1;
     *status = check_together(o);
