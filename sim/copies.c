@@ -178,7 +178,7 @@ int sim_copies_init(struct sim *sim)
 void sim_copies_fini(struct sim *sim)
 {
     free(sim->moves);
-    for (uint32_t i = 0; i < sim->n_nodes; i++)
+    for (uint32_t i = 0; sim->nodes && i < sim->n_nodes; i++)
         if (i == 0 || !sim->shared)
             block_cache_free(sim->nodes[i].cache);
 }
