@@ -72,9 +72,6 @@ int stream_fd(const struct stream *s);
 /* Its TLS, borrowed; NULL = none. */
 struct ssl_st *stream_ssl(const struct stream *s);
 
-/* Whether the stream is plain, or its TLS handshake is done. */
-bool stream_is_open(const struct stream *s);
-
 /* OpenSSL's error code of a TLS failure; 0 = none. */
 unsigned long stream_tls_fault(const struct stream *s);
 

@@ -83,6 +83,7 @@ static void each(bool (*once)(void))
 
     for (bool all = false; !all; at++) {
         long live = n_live;
+
         n_left = at;
         bool did = once();
         all = n_left >= 0;
