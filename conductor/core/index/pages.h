@@ -125,6 +125,8 @@ struct prefix_index {
     uint16_t *free_holders;      /* stack */
     struct arena arena;
     struct key_secret secret;
+    /* Records without a holder, of all places in the tiers of a mask. */
+    record_word in_tiers[1u << BLOCK_TIERS];
     const char *broken; /* CHECK() */
     bool evicts;
     uint32_t max_instances;

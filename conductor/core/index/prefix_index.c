@@ -75,6 +75,8 @@ struct prefix_index *prefix_index_new(const struct prefix_index_config *config)
         return NULL;
     }
     ix->secret = key_secret_of(config->seed);
+    for (unsigned tiers = 0; tiers <= BLOCK_TIERS_ALL; tiers++)
+        ix->in_tiers[tiers] = record_word_of(0, tiers, UINT16_MAX);
     ix->fresh = 1;
     ix->evicts = config->evicts;
     ix->max_instances = config->max_instances;

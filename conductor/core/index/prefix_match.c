@@ -44,11 +44,6 @@ static record_word as_bits(const struct record *record)
     return bits;
 }
 
-static record_word expect(uint32_t holder, unsigned tiers)
-{
-    return record_word_of(holder, tiers, UINT16_MAX);
-}
-
 static struct record alive_record(record_word alive)
 {
     struct record record;
@@ -127,7 +122,7 @@ static void end_run(struct walk *w, record_word alive, struct prefix_alive *as,
 {
     struct prefix_match *m = w->match;
 
-    if (((alive ^ w->ended.alive) & expect(0, BLOCK_TIERS_ALL)) != 0 ||
+    if (((alive ^ w->ended.alive) & w->ix->in_tiers[BLOCK_TIERS_ALL]) != 0 ||
         end != w->ended.end || as->run != w->ended.before) {
         struct record record = alive_record(alive);
 
@@ -164,7 +159,7 @@ static bool cut_runs(struct walk *w, record_word *alive,
         end_run(w, *alive, as, from + j);
         if (w->match->runs[as->run].n_runs == PREFIX_RUNS_MAX)
             return false;
-        *alive = expect(run.holder, record_tiers(record, place + j));
+        *alive = w->ix->in_tiers[record_tiers(record, place + j)] | run.holder;
     }
 }
 
@@ -209,7 +204,7 @@ static void begin(struct walk *w, struct page *page, uint32_t place,
 
         if (tiers == 0 || h->state != HOLDER_LIVE)
             continue;
-        *alive = expect(records[r].holder, tiers);
+        *alive = w->ix->in_tiers[tiers] | records[r].holder;
         *as = (struct prefix_alive){.instance = h->instance};
         if (((as_bits(&records[r]) ^ *alive) & range) == 0) {
             n_even++;
