@@ -51,7 +51,6 @@ struct pair_reply {
 };
 
 struct pair_protocol {
-    const char *name;
     const char *kind; /* of its engines, as in their entries */
     bool alone;       /* its decode engines serve requests on their own, too */
     bool leased; /* the prefill engine keeps the KV of a reply with parameters
