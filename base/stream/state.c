@@ -7,9 +7,14 @@
 #include "base/bug.h"
 #include "base/stream/internal.h"
 
+size_t stream_unused(const struct stream *s)
+{
+    return s->run ? s->n_run : byte_queue_length(&s->in);
+}
+
 const char *stream_input(const struct stream *s, size_t *n)
 {
-    *n = s->run ? s->n_run : byte_queue_length(&s->in);
+    *n = stream_unused(s);
     return s->run ? s->run : *n ? s->in.data + s->in.begin : "";
 }
 
@@ -19,10 +24,9 @@ void stream_again(struct stream *s)
 {
     static const struct timeval at_once = {0, 0};
     struct stream_queue *queue = &s->loop->again;
-    size_t n;
 
-    stream_input(s, &n);
-    if (s->again || s->failed || (n == 0 && !stream_tls_pending(s)))
+    if (s->again || s->failed ||
+        (stream_unused(s) == 0 && !stream_tls_pending(s)))
         return;
     s->again = &queue->lists[queue->filled];
     if (TAILQ_EMPTY(s->again))

@@ -84,6 +84,9 @@ bool stream_is_plain_http(struct stream *s);
  * returns to the loop or calls another function that reads. */
 const char *stream_input(const struct stream *s, size_t *n);
 
+/* Returns the bytes of unused input. */
+size_t stream_unused(const struct stream *s);
+
 /* Removes the first n bytes of the input. */
 void stream_use(struct stream *s, size_t n);
 

@@ -105,12 +105,9 @@ void http_conn_answered(struct http_conn *conn)
  * which may destroy the answer before the client has read it. */
 void http_conn_linger(struct http_conn *conn)
 {
-    size_t n;
-
     http_conn_set_state(conn, HTTP_LINGER);
     conn->discarded = 0;
-    stream_input(conn->stream, &n);
-    stream_use(conn->stream, n);
+    stream_use(conn->stream, stream_unused(conn->stream));
     stream_shut(conn->stream);
     http_conn_arm(conn, conn->server->draining ? LAST_US : LINGER_US);
 }
