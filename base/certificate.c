@@ -195,7 +195,7 @@ bool certificate_span_warning(const struct certificate_span *span,
         return false;
     }
     if (gmtime_r(&at, &tm))
-        (void)strftime(date, sizeof(date), "%Y-%m-%d %H:%M:%S UTC", &tm);
+        strftime(date, sizeof(date), "%Y-%m-%d %H:%M:%S UTC", &tm);
     snprintf(text, size, "%s %s: %s", what, date, remedy);
     return true;
 }

@@ -51,9 +51,9 @@ static void set_timer(struct dns *dns)
     struct timeval tv, *next = ares_timeout(dns->channel, NULL, &tv);
 
     if (next)
-        (void)event_add(dns->timer, next);
+        event_add(dns->timer, next);
     else
-        (void)event_del(dns->timer);
+        event_del(dns->timer);
 }
 
 static void on_wire(evutil_socket_t fd, short what, void *arg)
@@ -250,9 +250,9 @@ static void take_nodes(struct dns_half *half, const struct ares_addrinfo *found)
 static void end_soon(struct dns_lookup *l)
 {
     if (!l->v4.pending && !l->v6.pending)
-        (void)event_loop_wait(l->timer, 0);
+        event_loop_wait(l->timer, 0);
     else if (l->answer.v4.n + l->answer.v6.n > 0)
-        (void)event_loop_wait(l->timer, DNS_SKEW_US);
+        event_loop_wait(l->timer, DNS_SKEW_US);
 }
 
 static void on_answer(void *arg, int status, int, struct ares_addrinfo *found)
@@ -326,7 +326,7 @@ void dns_cancel(struct dns_lookup *lookup)
     if (!lookup)
         return;
     lookup->done = NULL;
-    (void)event_del(lookup->timer);
+    event_del(lookup->timer);
     release(lookup);
 }
 

@@ -13,7 +13,7 @@ error_say(char *err, size_t err_bytes, int rc, const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    (void)vsnprintf(err, err_bytes, format, args);
+    vsnprintf(err, err_bytes, format, args);
     va_end(args);
     return rc;
 }

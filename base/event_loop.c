@@ -1,8 +1,6 @@
 /* The event loop that every program runs. */
 #include "base/event_loop.h"
 
-#include <event2/buffer.h>
-
 #include "base/log.h"
 
 /* Logs libevent's messages, mostly about name servers. */
@@ -41,7 +39,7 @@ struct evdns_base *event_loop_dns(struct event_base *base, const char *server)
     if (!dns)
         return NULL;
     /* Without a readable file, only numeric addresses resolve. */
-    (void)evdns_base_resolv_conf_parse(
+    evdns_base_resolv_conf_parse(
         dns,
         *server ? DNS_OPTIONS_ALL & ~DNS_OPTION_NAMESERVERS : DNS_OPTIONS_ALL,
         "/etc/resolv.conf");
@@ -50,7 +48,7 @@ struct evdns_base *event_loop_dns(struct event_base *base, const char *server)
         return NULL;
     }
     /* Some servers do not return the question's mixed case. */
-    (void)evdns_base_set_option(dns, "randomize-case", "0");
+    evdns_base_set_option(dns, "randomize-case", "0");
     return dns;
 }
 
@@ -59,21 +57,6 @@ int event_loop_wait(struct event *e, int64_t us)
     struct timeval tv = {us / 1000000, us % 1000000};
 
     return event_add(e, &tv);
-}
-
-bool event_loop_send(struct bufferevent *bev)
-{
-    struct evbuffer *out = bufferevent_get_output(bev);
-
-    if (evbuffer_get_length(out) > 0) {
-        evbuffer_unfreeze(out, 1);
-        (void)evbuffer_write(out, bufferevent_getfd(bev));
-        evbuffer_freeze(out, 1);
-    }
-    if (evbuffer_get_length(out) == 0)
-        return true;
-    bufferevent_enable(bev, EV_WRITE);
-    return false;
 }
 
 int64_t event_loop_away_us(int64_t *last_us, int64_t now_us, int64_t every_us)

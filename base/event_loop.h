@@ -33,12 +33,6 @@ int event_loop_wait(struct event *e, int64_t us);
  * so the silence of others means nothing. 0 = late by less than every_us. */
 int64_t event_loop_away_us(int64_t *last_us, int64_t now_us, int64_t every_us);
 
-/* event_loop_send(bev): sends the output of a plain socket's bufferevent that
- * has EV_WRITE disabled, without asking epoll first: one system call instead of
- * four. Returns true if all was sent; else enables EV_WRITE, which sends the
- * rest or reports the error. */
-bool event_loop_send(struct bufferevent *bev);
-
 /* event_loop_drop(e): frees e. NULL is a no-op. */
 void event_loop_drop(struct event *e);
 

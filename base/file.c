@@ -119,7 +119,7 @@ int file_output_open(struct file_output *o, const char *path)
         o->file = fopen(path, "we");
         return o->file ? 0 : -errno;
     }
-    (void)clock_gettime(CLOCK_REALTIME, &now);
+    clock_gettime(CLOCK_REALTIME, &now);
     snprintf(o->temporary, sizeof o->temporary, "%s.%ld.%lld%09ld.tmp", o->path,
              (long)getpid(), (long long)now.tv_sec, now.tv_nsec);
     fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

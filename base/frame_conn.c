@@ -67,7 +67,7 @@ void frame_conn_on_deferred(evutil_socket_t, short, void *arg)
     bufferevent_disable(c->bev, EV_WRITE);
     c->in_callback++;
     c->ops->closed(c->arg, c->reason);
-    (void)conn_leave(c);
+    conn_leave(c);
 }
 
 void frame_conn_fail(struct frame_conn *c, const char *reason)
@@ -194,7 +194,7 @@ void frame_conn_on_tls_read(struct bufferevent *, void *arg)
         while (n > 0 && take_next(c))
             ;
     }
-    (void)conn_leave(c);
+    conn_leave(c);
 }
 
 /* Resumes reading; TLS input already decrypted is read in the loop's next
@@ -240,7 +240,7 @@ void frame_conn_on_write(struct bufferevent *bev, void *arg)
         return;
     c->in_callback++;
     c->ops->writable(c->arg);
-    (void)conn_leave(c);
+    conn_leave(c);
 }
 
 /* Answers plain frames that came where TLS was expected with a plain ERROR. */
@@ -271,7 +271,7 @@ static void explain_tls(struct frame_conn *c, char text[MSG_TEXT_MAX])
     const SSL *ssl = bufferevent_openssl_get_ssl(c->bev);
     unsigned long fault = bufferevent_get_openssl_error(c->bev);
 
-    (void)tls_explain(ssl, fault, text, MSG_TEXT_MAX);
+    tls_explain(ssl, fault, text, MSG_TEXT_MAX);
     if (!c->opened && SSL_is_server(ssl) &&
         ERR_GET_REASON(fault) == SSL_R_WRONG_VERSION_NUMBER)
         refuse_plain(c);

@@ -30,6 +30,7 @@ uint64_t host_key_of(int fd)
 {
     char host[64] = "", port[16];
 
+    /* Hosts without an address share the key of "". */
     (void)!socket_peer(fd, host, sizeof(host), port, sizeof(port));
     return host_key(host);
 }

@@ -25,17 +25,17 @@ void fields_refuse(struct fields *f, const char *path, const char *key,
     if (f->rc != 0)
         return;
     /* Without a key, drop the dot at the path's end. */
-    (void)snprintf(field, sizeof(field), "%.*s",
-                   (int)(n - (n > 0 && !*key && path[n - 1] == '.')), path);
+    snprintf(field, sizeof(field), "%.*s",
+             (int)(n - (n > 0 && !*key && path[n - 1] == '.')), path);
     va_start(args, format);
-    (void)vsnprintf(what, sizeof(what), format, args);
+    vsnprintf(what, sizeof(what), format, args);
     va_end(args);
     for (char *c = what; *c != '\0'; c++) /* it quotes the file */
         if (*c < 32 || *c > 126)
             *c = '?';
-    (void)snprintf(f->err, f->err_size, "%s%s%s%s%s%s%s", f->what, f->file,
-                   *f->file ? ": " : "", field, key, *field || *key ? ": " : "",
-                   what);
+    snprintf(f->err, f->err_size, "%s%s%s%s%s%s%s", f->what, f->file,
+             *f->file ? ": " : "", field, key, *field || *key ? ": " : "",
+             what);
     f->rc = -EINVAL;
 }
 
@@ -187,12 +187,12 @@ double fields_number(struct fields *f, const struct fields_object *o,
     if (json_is_number(value) && x >= least && x <= most)
         return x;
     if (isinf(least))
-        (void)snprintf(expected, sizeof(expected), "a number up to %g", most);
+        snprintf(expected, sizeof(expected), "a number up to %g", most);
     else if (isinf(most))
-        (void)snprintf(expected, sizeof(expected), "a number from %g", least);
+        snprintf(expected, sizeof(expected), "a number from %g", least);
     else
-        (void)snprintf(expected, sizeof(expected), "a number of %g to %g",
-                       least, most);
+        snprintf(expected, sizeof(expected), "a number of %g to %g", least,
+                 most);
     fields_refuse_value(f, o, key, expected);
     return least;
 }
@@ -210,10 +210,10 @@ int64_t fields_integer(struct fields *f, const struct fields_object *o,
     if (json_is_integer(value) && x >= least && x <= most)
         return x;
     if (least == most)
-        (void)snprintf(expected, sizeof(expected), "%lld", (long long)least);
+        snprintf(expected, sizeof(expected), "%lld", (long long)least);
     else
-        (void)snprintf(expected, sizeof(expected), "an integer of %lld to %lld",
-                       (long long)least, (long long)most);
+        snprintf(expected, sizeof(expected), "an integer of %lld to %lld",
+                 (long long)least, (long long)most);
     fields_refuse_value(f, o, key, expected);
     return least;
 }
@@ -241,11 +241,11 @@ void fields_text(struct fields *f, const struct fields_object *o,
 
     for (size_t i = 0; ok && i < length; i++)
         ok = !iscntrl((unsigned char)given[i]);
-    (void)snprintf(text, size, "%s", ok ? given : "");
+    snprintf(text, size, "%s", ok ? given : "");
     if (ok)
         return;
-    (void)snprintf(expected, sizeof(expected),
-                   "a text of 1 to %zu printable bytes", size - 1);
+    snprintf(expected, sizeof(expected), "a text of 1 to %zu printable bytes",
+             size - 1);
     fields_refuse_value(f, o, key, expected);
 }
 
@@ -255,7 +255,7 @@ void fields_constant(struct fields *f, const struct fields_object *o,
     const char *given = json_string_value(json_object_get(o->json, key));
     char quoted[SHOWN_BYTES];
 
-    (void)snprintf(quoted, sizeof(quoted), "\"%s\"", expected);
+    snprintf(quoted, sizeof(quoted), "\"%s\"", expected);
     if (!given || strcmp(given, expected) != 0)
         fields_refuse_value(f, o, key, quoted);
 }
@@ -267,8 +267,7 @@ void fields_numbers(struct fields *f, const struct fields_object *o,
     char expected[SHOWN_BYTES];
 
     if (json_array_size(array) != n) {
-        (void)snprintf(expected, sizeof(expected), "an array of %zu numbers",
-                       n);
+        snprintf(expected, sizeof(expected), "an array of %zu numbers", n);
         fields_refuse_value(f, o, key, expected);
         return;
     }
@@ -279,7 +278,7 @@ void fields_numbers(struct fields *f, const struct fields_object *o,
         /* A number parsed from JSON is finite, but one set by code may not
          * be. */
         if (!json_is_number(value) || !isfinite(numbers[i])) {
-            (void)snprintf(expected, sizeof(expected), "%s[%zu]", key, i);
+            snprintf(expected, sizeof(expected), "%s[%zu]", key, i);
             fields_refuse_got(f, o->path, expected, "a number", value);
         }
     }

@@ -57,13 +57,18 @@ static int set_number(const struct option_spec *spec, const char *text,
     return 0;
 }
 
+const char *option_word(const struct option_spec *spec, size_t i)
+{
+    return spec->words ? spec->words[i] : spec->choice ? spec->choice(i) : NULL;
+}
+
 static int find_choice(const struct option_spec *spec, const char *text,
                        char *why, size_t size, uint8_t *index)
 {
     const char *word;
     size_t n = (size_t)snprintf(why, size, "is not one of");
 
-    for (uint8_t i = 0; (word = spec->choice(i)); i++) {
+    for (uint8_t i = 0; (word = option_word(spec, i)); i++) {
         if (strcmp(word, text) == 0) {
             *index = i;
             return 0;
@@ -93,7 +98,7 @@ static int set_text(const struct option_spec *spec, const char *text, char *why,
     uint8_t index;
     const char *must = spec->check ? spec->check(text) : NULL;
 
-    if (spec->choice && find_choice(spec, text, why, size, &index))
+    if (option_word(spec, 0) && find_choice(spec, text, why, size, &index))
         return -EINVAL;
     if (must || (spec->kind != OPTION_STRING && !*text))
         return error_say(why, size, -EINVAL, "must %s%s",
@@ -263,6 +268,10 @@ static int is_question(const char *word)
 int options_parse(const struct option_table *table, int argc, char **argv,
                   char *error, size_t size)
 {
+    for (size_t i = 0; i < table->count; i++)
+        if (table->specs[i].initial && /* a right value */
+            option_set(&table->specs[i], table->specs[i].initial, error, size))
+            return -EINVAL;
     for (int i = 1; i < argc; i++) {
         struct argument a = split(table, argv[i]);
         char why[MESSAGE_BYTES];

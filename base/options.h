@@ -38,19 +38,22 @@ struct option_list {
 struct option_spec {
     const char *name; /* without dashes; "" = other arguments, a LIST */
     enum option_kind kind;
-    void *value;         /* of the type for `kind`; holds the default */
+    void *value;         /* of the type for `kind`; holds the default, unless
+                            `initial` says it */
     const char *metavar; /* the value's name in --help, or its unit */
     double min, max;
     const char *help; /* help text; after a final ':' the words of `choice`
                          follow; --help adds the default */
     /* The rest may be left out. */
     char letter;         /* -x; 0 = none */
-    const char *initial; /* the default as text, for option_set() */
+    const char *initial; /* the default as text; NULL = what *value holds */
     double step;         /* numbers are multiples of it */
     bool required;       /* a TEXT, or a NUMBER whose default is 0 */
     size_t size;         /* of a STRING's array */
     bool reloads;        /* a reload may change it */
-    /* Allowed words of a CHOICE, TEXT or STRING; NULL after the last. */
+    /* Allowed words of a CHOICE, TEXT or STRING, NULL after the last: one of
+     * both. */
+    const char *const *words;
     const char *(*choice)(size_t i);
     /* Checks a TEXT or STRING. Returns NULL if valid, else the requirement. */
     const char *(*check)(const char *text);
@@ -76,6 +79,10 @@ struct option_usage {
     const char *topic;
     void (*explain)(FILE *out);
 };
+
+/* Returns the i-th allowed word, i at most their number; NULL behind the last,
+ * or where any text is allowed. */
+const char *option_word(const struct option_spec *spec, size_t i);
 
 /* Sets the value from text. Returns 0; or -EINVAL with "must be ..." in `why`
  * (`size` bytes) and the value untouched. */

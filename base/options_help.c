@@ -36,8 +36,8 @@ static void show_default(const struct option_spec *spec,
     else if (spec->kind == OPTION_STRING)
         word = spec->value;
     else if (spec->kind == OPTION_CHOICE)
-        word = spec->choice(
-            (size_t)(*(const uint8_t *)spec->value - (int)spec->min));
+        word = option_word(
+            spec, (size_t)(*(const uint8_t *)spec->value - (int)spec->min));
     else if (spec->kind == OPTION_ADDRESS && *a->host)
         snprintf(text, DEFAULT_BYTES, "%s:%u", a->host, a->port);
     else if (spec->kind >= OPTION_COUNT)
@@ -73,11 +73,11 @@ void option_help(const struct option_spec *spec, char *text, size_t size)
     snprintf(text, size, "%s", spec->help);
     if (n == 0 || spec->help[n - 1] != ':')
         return;
-    for (size_t i = 0; n < size && (word = spec->choice(i)); i++)
+    for (size_t i = 0; n < size && (word = option_word(spec, i)); i++)
         n += (size_t)snprintf(text + n, size - n, "%s%s",
-                              i == 0                ? " "
-                              : spec->choice(i + 1) ? ", "
-                                                    : " or ",
+                              i == 0                     ? " "
+                              : option_word(spec, i + 1) ? ", "
+                                                         : " or ",
                               word);
 }
 
@@ -151,7 +151,7 @@ static void say_try(const char *program)
 
 void options_missing(const char *program, const char *option)
 {
-    (void)options_complain(program, "%s is missing", option);
+    options_complain(program, "%s is missing", option);
     say_try(program);
 }
 

@@ -31,15 +31,15 @@ void socket_tune(int fd)
     };
 
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
-        (void)setsockopt(fd, options[i].level, options[i].option,
-                         &options[i].value, sizeof(options[i].value));
+        setsockopt(fd, options[i].level, options[i].option, &options[i].value,
+                   sizeof(options[i].value));
 }
 
 void socket_acknowledge(int fd)
 {
     const int yes = 1;
 
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &yes, sizeof(yes));
+    setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &yes, sizeof(yes));
 }
 
 /* Unmaps an IPv4 address, which a dual-stack socket reports as IPv6. */

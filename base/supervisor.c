@@ -71,6 +71,7 @@ void supervisor_say(const char *state)
     fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return;
+    /* Nothing depends on it: without a supervisor nobody reads it. */
     (void)!sendto(fd, state, strlen(state), MSG_NOSIGNAL,
                   (const struct sockaddr *)&to,
                   (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n));

@@ -350,8 +350,8 @@ static void tear_down(struct daemon *d)
 static void set_up_memory(void)
 {
 #ifdef __GLIBC__
-    (void)mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
-    (void)mallopt(M_TRIM_THRESHOLD, TRIMMED_BYTES);
+    mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
+    mallopt(M_TRIM_THRESHOLD, TRIMMED_BYTES);
 #endif
 }
 
@@ -374,7 +374,7 @@ int daemon_run(struct config *config, daemon_read *read, void *read_arg,
         log_info("serving model %s, workers on port %u, policy %s",
                  service_model(models_native(d.models))->name,
                  models_worker_port(d.models), config->policy);
-    (void)address_parse(config->listen, &listen);
+    (void)!address_parse(config->listen, &listen); /* as its option was */
     daemon_tell_who_may(config, listen.host);
     daemon_tell_idle(config);
     log_info("listening on %s, port %u%s", listen.host, front_port(d.front),

@@ -95,7 +95,7 @@ static void say_unknown(const struct policy_setting *s,
     for (size_t p = 0; fits && p < n; p++)
         fits = name_options(policies[p], set_by, p > 0 ? ";" : "", error, size);
     if (!fits)
-        (void)append(error, size + sizeof(dots) - 1, "%s", dots);
+        append(error, size + sizeof(dots) - 1, "%s", dots);
 }
 
 int policy_settings_check(const struct policy_settings *settings,

@@ -103,7 +103,7 @@ void daemon_on_hangup(evutil_socket_t, short, void *arg)
         return;
     }
     supervisor_reloads();
-    (void)!reload(d, &changes, err);
+    (void)!reload(d, &changes, err); /* it logs why it fails */
     supervisor_say("READY=1");
 }
 

@@ -26,8 +26,8 @@ static void read_header(struct fields *f, const struct fields_object *root,
     const int64_t unknown = 0;
 
     fields_constant(f, root, "format", FORMAT);
-    (void)fields_integer(f, root, "version", COST_MODEL_JSON_VERSION,
-                         COST_MODEL_JSON_VERSION, NULL);
+    fields_integer(f, root, "version", COST_MODEL_JSON_VERSION,
+                   COST_MODEL_JSON_VERSION, NULL);
     fields_known(f, root,
                  "format version engine model machine date units prefill "
                  "decode valid_range block_tokens");
@@ -220,7 +220,7 @@ int cost_model_save_file(const struct cost_model *m, const char *path,
         rc = file_output_close(&out, true);
     }
     if (rc != 0)
-        (void)snprintf(err, err_size, "cost model %s: %s", path, strerror(-rc));
+        snprintf(err, err_size, "cost model %s: %s", path, strerror(-rc));
 free_text:
     free(text);
     return rc;

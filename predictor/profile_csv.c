@@ -263,8 +263,8 @@ void profile_write_head(FILE *out, const struct profile *p)
     time_t now = time(NULL);
     struct tm tm = {0};
 
-    (void)gmtime_r(&now, &tm);
-    (void)strftime(head.date, sizeof(head.date), "%Y-%m-%d", &tm);
+    gmtime_r(&now, &tm);
+    strftime(head.date, sizeof(head.date), "%Y-%m-%d", &tm);
     for (const struct meta *m = metas; m < metas + METAS; m++) {
         const char *at = (const char *)&head + m->offset;
 

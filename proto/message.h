@@ -31,22 +31,11 @@
 
 #define MSG_SOURCES_MAX 4 /* sources of one prefill */
 
-/* Features of a side. A connection may use only those that both sides have. */
+/* Features that depend on a side's engine, or on the use of a connection; a
+ * frame that needs one goes only where both sides name it. */
 enum proto_capability {
-    PROTO_CAP_FETCH_TCP = 1u << 0,  /* serves FETCH */
-    PROTO_CAP_INVENTORY = 1u << 2,  /* takes INVENTORY */
-    PROTO_CAP_TRANSPORTS = 1u << 3, /* takes TRANSPORTS, moves KV over them */
-    PROTO_CAP_PUSH = 1u << 4,       /* takes KV_BEGIN, reads rows of KV_LAYER */
+    PROTO_CAP_TRANSPORTS = 1u << 3, /* takes TRANSPORTS: moves KV */
     PROTO_CAP_STAGES = 1u << 8,     /* takes PREFILL_GROUP and STAGE_BEGIN */
-    PROTO_CAP_COPY = 1u << 9,       /* takes COPY and DROP */
-    PROTO_CAP_LEAVE = 1u << 10,     /* takes LEAVE (worker), LEAVING */
-    PROTO_CAP_ROLE = 1u << 11,      /* takes ROLE */
-    PROTO_CAP_CONDUCTORS = 1u << 12, /* takes CONDUCTORS, LEAD */
-    PROTO_CAP_PATHS = 1u << 13,      /* sends (worker) or takes PATHS */
-    PROTO_CAP_ALL = PROTO_CAP_FETCH_TCP | PROTO_CAP_INVENTORY |
-                    PROTO_CAP_TRANSPORTS | PROTO_CAP_PUSH | PROTO_CAP_COPY |
-                    PROTO_CAP_LEAVE | PROTO_CAP_ROLE | PROTO_CAP_CONDUCTORS |
-                    PROTO_CAP_PATHS,
 };
 
 enum proto_peer_kind {

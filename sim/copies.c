@@ -51,8 +51,7 @@ static void tell_removed(struct prefix_index *index, uint32_t slot,
 {
     /* Cannot fail: the node is in range. */
     if (n > 0 && tier != BLOCK_CACHE_NO_TIER)
-        (void)!prefix_index_removed(index, slot, (enum block_tier)tier, keys,
-                                    n);
+        prefix_index_removed(index, slot, (enum block_tier)tier, keys, n);
 }
 
 static void tell(struct sim *sim, struct prefix_index *index, uint32_t slot,
@@ -179,7 +178,7 @@ int sim_copies_init(struct sim *sim)
 void sim_copies_fini(struct sim *sim)
 {
     free(sim->moves);
-    for (uint32_t i = 0; i < sim->n_nodes; i++)
+    for (uint32_t i = 0; sim->nodes && i < sim->n_nodes; i++)
         if (i == 0 || !sim->shared)
             block_cache_free(sim->nodes[i].cache);
 }

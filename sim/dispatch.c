@@ -191,7 +191,7 @@ static enum dispatch_action place(struct sim *sim, struct sim_request *r)
     tell(sim, r->view);
     /* Room freed while no request waited: no round of tries. */
     if (sim_retries_at_once(sim) && r->view->dispatch.n_waiting == 0)
-        (void)sim_retry_next(sim, r->view);
+        sim_retry_next(sim, r->view);
     dispatch_place(&r->view->dispatch, &r->dispatch, sim->now_us, &order);
     sim_views_asked(sim, r, &order.decision);
     sim_switch_asked(sim, r, &order);
@@ -217,7 +217,7 @@ void sim_arrive(struct sim *sim, const struct trace_request *request)
     }
     sim_request_describe(sim, r);
     sim_replicate_asked(sim, r);
-    (void)place(sim, r);
+    place(sim, r);
 }
 
 void sim_ask_again(struct sim *sim, struct sim_request *request)

@@ -77,8 +77,8 @@ static int fetch_by_block(struct sim *sim, struct sim_request *r,
         uint32_t slot = block_cache_find(holder->cache, r->keys[i]);
 
         if (slot != BLOCK_CACHE_NONE &&
-            block_cache_at(holder->cache, slot)->tier == TIER_DISK)
-            d.sources[0].tier = TIER_DISK;
+            !block_tiers[block_cache_at(holder->cache, slot)->tier].sent)
+            d.sources[0].tier = block_cache_at(holder->cache, slot)->tier;
     }
     return sim_load_begin(sim, r, &d);
 }
@@ -93,8 +93,10 @@ static int start_fetch(struct sim *sim, struct sim_node *node,
 
     if (!sender || blocks == 0)
         return 0;
-    if (sim->nodes[sender->slot].has.tiers[TIER_DISK].read_bytes_per_s > 0.0)
-        return fetch_by_block(sim, r, sender);
+    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+        if (!block_tiers[t].sent &&
+            sim->nodes[sender->slot].has.tiers[t].read_bytes_per_s > 0.0)
+            return fetch_by_block(sim, r, sender);
     r->fetch.bytes = (double)blocks * sim->cluster.block_tokens *
                      (double)sim->cluster.kv_bytes_per_token;
     sim->summary.fetches.count++;

@@ -13,7 +13,7 @@ void sim_fail(struct sim *sim, int rc, const char *format, ...)
         return;
     sim->rc = rc;
     va_start(args, format);
-    (void)vsnprintf(sim->err, SIM_ERROR_BYTES, format, args);
+    vsnprintf(sim->err, SIM_ERROR_BYTES, format, args);
     va_end(args);
 }
 

@@ -256,16 +256,15 @@ int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any)
     struct step step;
     int64_t us = 0;
 
-    (void)step_begin(
-        &step,
-        &(struct step_config){
-            .order = sim->order,
-            .tokens = c->step_tokens,
-            .max_prefills = c->mix_requests ? SIM_ACTIVE_MAX : 1,
-            .max_segments = UINT32_MAX,
-            .patience_us = pool_config(sim->views[0].pool)->patience_us,
-        },
-        node->batch.n);
+    step_begin(&step,
+               &(struct step_config){
+                   .order = sim->order,
+                   .tokens = c->step_tokens,
+                   .max_prefills = c->mix_requests ? SIM_ACTIVE_MAX : 1,
+                   .max_segments = UINT32_MAX,
+                   .patience_us = pool_config(sim->views[0].pool)->patience_us,
+               },
+               node->batch.n);
     for (uint32_t i = 0; i < node->n_active; i++) {
         struct sim_request *r = node->active[i];
 
@@ -375,7 +374,7 @@ void sim_push_ended(struct sim *sim, const struct links_end *end)
 
     r->push.under_way = false;
     if (r->push.held_bytes > 0.0)
-        (void)sim_push_granted(sim, r);
+        sim_push_granted(sim, r);
     else if (all_pushed(r))
         sim_decode_add(sim, r);
 }

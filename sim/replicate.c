@@ -101,7 +101,7 @@ void sim_replicate_pass(struct sim *sim)
 {
     sim->passes = false;
     sim->replicates = true;
-    (void)replication_pass(sim->replication, sim->now_us);
+    replication_pass(sim->replication, sim->now_us);
     if (!sim->source_over || sim->n_unfinished > 0)
         look_again(sim);
 }

@@ -163,6 +163,7 @@ static void set_policy(struct sim *sim)
     sim->shared =
         own_policy(config->policy) && own_policy(config->policy)->pooled_cache;
     policy_options_init(sim->policy, options);
+    /* The policy may lack these two. */
     (void)!policy_options_set(sim->policy, options,
                               "kvcache_balancing_threshold",
                               sim->cluster.kvcache_balancing_threshold);

@@ -245,6 +245,19 @@ static void run(struct sim *sim)
         sim_views_check(sim);
 }
 
+static void sum_up(struct sim *sim, struct sim_summary *summary)
+{
+    for (uint32_t v = 0; v < sim->n_views; v++)
+        sim->summary.decisions += sim->views[v].dispatch.n_decisions;
+    sim->summary.warm = sim_warm_counts(sim);
+    if (sim->replication)
+        sim->summary.replication = *replication_counts(sim->replication);
+    if (sim->roles)
+        sim->summary.roles = *roles_counts(sim->roles);
+    sim->summary.simulated_us = sim_real_us(sim->now_us);
+    *summary = sim->summary;
+}
+
 int sim_run(const struct sim_config *config, const struct sim_io *io,
             struct sim_summary *summary, char err[SIM_ERROR_BYTES])
 {
@@ -259,16 +272,8 @@ int sim_run(const struct sim_config *config, const struct sim_io *io,
         sim_fail(&sim, rc, "out of memory");
     else
         run(&sim);
-    for (uint32_t v = 0; sim.views && v < sim.n_views; v++)
-        sim.summary.decisions += sim.views[v].dispatch.n_decisions;
-    sim.summary.warm = sim_warm_counts(&sim);
-    if (sim.replication)
-        sim.summary.replication = *replication_counts(sim.replication);
-    if (sim.roles)
-        sim.summary.roles = *roles_counts(sim.roles);
-    sim.summary.simulated_us = sim_real_us(sim.now_us);
     if (sim.rc == 0)
-        *summary = sim.summary;
+        sum_up(&sim, summary);
     sim_fini(&sim);
     return sim.rc;
 }

@@ -45,7 +45,7 @@ int sim_switch_init(struct sim *sim)
 
 void sim_switch_pass(struct sim *sim)
 {
-    (void)roles_pass(sim->roles, sim->now_us);
+    roles_pass(sim->roles, sim->now_us);
     sim->looks_at_roles = !sim->source_over || sim->n_unfinished > 0;
     if (sim->looks_at_roles)
         look_again(sim);

@@ -41,7 +41,7 @@ int result_copy(FILE *from, const char *path)
     if (!to)
         return -errno;
     while ((n = fread(bytes, 1, sizeof bytes, from)) > 0)
-        (void)fwrite(bytes, 1, n, to);
+        fwrite(bytes, 1, n, to);
     bool failed = ferror(from) != 0;
     return result_close(to) != 0 || failed ? -EIO : 0;
 }

@@ -144,7 +144,7 @@ static int profile(const struct worker_options *o, struct engine *engine)
     }
     if (rc == 0)
         return EXIT_SUCCESS;
-    (void)usage("--profile %s: %s", o->profile, err);
+    usage("--profile %s: %s", o->profile, err);
     remove(o->profile);
     return EXIT_FAILURE;
 }

@@ -11,13 +11,14 @@
 #include "workers/engine/model.h"
 #include "workers/transfer/transports.h"
 
-#define QUEUE_MAX 1024
+#define TEXT(number) TEXT_OF(number)
+#define TEXT_OF(number) #number
 
 static const struct option_usage usage = {
     .name = "conductor-worker",
     .synopsis = "--conductor HOST:PORT[,...] [OPTIONS]",
-    .text = "Runs one engine: computes, keeps, fetches and sends KV blocks as "
-            "a conductor orders.",
+    .text = "One engine process: computes, keeps, fetches and sends KV blocks "
+            "as a conductor\nsays.",
     .examples = "  conductor-worker --conductor 127.0.0.1:8081 --role prefill "
                 "--name p1\n"
                 "  conductor-worker --conductor 127.0.0.1:8081 --role decode "
@@ -32,13 +33,6 @@ static const char *role_name(size_t i)
     return role <= PROTO_ROLE_BOTH ? proto_role_name(role) : NULL;
 }
 
-static const char *engine_name(size_t i)
-{
-    static const char *const names[] = {"cpu", "timed", "cuda"};
-
-    return i < sizeof(names) / sizeof(*names) ? names[i] : NULL;
-}
-
 static const char *model_name(size_t i)
 {
     const struct model_shape *shape = model_at(i);
@@ -46,24 +40,16 @@ static const char *model_name(size_t i)
     return shape ? shape->name : NULL;
 }
 
-static const char *load_mode_name(size_t i)
-{
-    static const char *const names[PROTO_LOAD_COUNT] = {
-        [PROTO_LOAD_AUTO] = "auto",           [PROTO_LOAD_COMPUTE] = "compute",
-        [PROTO_LOAD_LOAD] = "load",           [PROTO_LOAD_BOTH] = "both",
-        [PROTO_LOAD_LAYERWISE] = "layerwise",
-    };
+static const char *const engines[] = {"cpu", "timed", "cuda", NULL};
 
-    return i < PROTO_LOAD_COUNT ? names[i] : NULL;
-}
+static const char *const load_modes[] = {
+    [PROTO_LOAD_AUTO] = "auto",           [PROTO_LOAD_COMPUTE] = "compute",
+    [PROTO_LOAD_LOAD] = "load",           [PROTO_LOAD_BOTH] = "both",
+    [PROTO_LOAD_LAYERWISE] = "layerwise", [PROTO_LOAD_COUNT] = NULL,
+};
 
-static const char *puts_name(size_t i)
-{
-    static const char *const names[] = {
-        [WORKER_PUTS_EVICTED] = "evicted", [WORKER_PUTS_ALL] = "all"};
-
-    return i < sizeof(names) / sizeof(*names) ? names[i] : NULL;
-}
+static const char *const puts_words[] = {
+    [WORKER_PUTS_EVICTED] = "evicted", [WORKER_PUTS_ALL] = "all", NULL};
 
 static const char *check_name(const char *name)
 {
@@ -110,7 +96,8 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "address in the conductor's worker_listen, not its port for clients; "
          "with several conductors name all, or one that names the others"},
         {"listen", OPTION_ADDRESS, &o->listen, "HOST:PORT", 0, 0,
-         "address for other workers; port 0 = any free port"},
+         "address for other workers; port 0 = any free port",
+         .initial = "127.0.0.1:0"},
         {"secret-file", OPTION_TEXT, &o->secret_file, "FILE", 0, 0,
          "file with the secret shared with the conductor (its secret_file); "
          "required if other machines can connect"},
@@ -122,23 +109,23 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "name, unique among workers (default worker-PID)",
          .size = sizeof(o->name), .check = check_name},
         {"role", OPTION_CHOICE, &o->role, "ROLE", PROTO_ROLE_PREFILL, 0,
-         "prefill, decode or both", .choice = role_name},
+         "prefill, decode or both", .choice = role_name, .initial = "both"},
         {"engine", OPTION_TEXT, &o->engine, "ENGINE", 0, 0,
          "cpu: a real transformer; timed: simulates the times of --cost-model; "
          "cuda: a transformer on the first visible card",
-         .choice = engine_name},
+         .words = engines, .initial = "cpu"},
         {"model", OPTION_TEXT, &o->model, "NAME", 0, 0,
          "model shape: tiny, llama3-8b, llama3-70b, longalpaca-7b or "
          "longalpaca-13b",
-         .choice = model_name},
+         .choice = model_name, .initial = "tiny"},
         {"layers", OPTION_U32, &o->layers, "N", 1, 1024,
          "use only the first N layers (default all)"},
         {"seed", OPTION_COUNT, &o->seed, "N", 0, (double)UINT64_MAX,
-         "seed of the weights"},
+         "seed of the weights", .initial = "1"},
         {"cost-model", OPTION_TEXT, &o->cost_model, "FILE", 0, 0,
          "cost model from conductor-fit; required by timed"},
         {"engine-speed", OPTION_NUMBER, &o->engine_speed, "X", 0.01, 100,
-         "timed: speed relative to the cost model (default 1)"},
+         "timed: speed relative to the cost model (default 1)", .initial = "1"},
         {"prefill-error-sigma", OPTION_NUMBER, &o->prefill_error_sigma, "X", 0,
          2,
          "timed: sigma of a lognormal factor on each prefill's time, drawn "
@@ -169,14 +156,16 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "when blocks are put into --shared-store: all: as soon as they are "
          "held; evicted: before they can be evicted, so that at most a quarter "
          "of memory is not in the store (default evicted)",
-         .choice = puts_name},
+         .words = puts_words},
         {"shared-store-ttl", OPTION_U32, &o->shared_store_ttl, "SECONDS", 1,
          31536000,
-         "seconds after which an unused block is removed from --shared-store"},
+         "seconds after which an unused block is removed from --shared-store",
+         .initial = "86400"},
         {"shared-store-timeout-ms", OPTION_U32, &o->shared_store_timeout_ms,
          "N", 10, 60000,
          "--shared-store counts as down after this time without progress; its "
-         "blocks are then computed"},
+         "blocks are then computed",
+         .initial = "1000"},
         {"shared-store-password-file", OPTION_TEXT,
          &o->shared_store_password_file, "FILE", 0, 0,
          "file with the password of --shared-store; other users of the machine "
@@ -186,83 +175,61 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "(TLS, needs hiredis 1.0 or later; default: the machine's)"},
         {"block-tokens", OPTION_U32, &o->block_tokens, "N",
          ENGINE_MIN_BLOCK_TOKENS, ENGINE_MAX_BLOCK_TOKENS,
-         "tokens per block, a multiple of 16", .step = ENGINE_MIN_BLOCK_TOKENS},
+         "tokens per block, a multiple of 16", .step = ENGINE_MIN_BLOCK_TOKENS,
+         .initial = TEXT(ENGINE_DEFAULT_BLOCK_TOKENS)},
         {"step-tokens", OPTION_U32, &o->step_tokens, "N", 1,
-         ENGINE_MAX_STEP_TOKENS, "most tokens in one step of the engine"},
+         ENGINE_MAX_STEP_TOKENS, "most tokens in one step of the engine",
+         .initial = TEXT(ENGINE_DEFAULT_STEP_TOKENS)},
         {"max-batch", OPTION_U32, &o->max_batch, "N", 1, 4096,
-         "most requests that decode at once"},
+         "most requests that decode at once", .initial = "64"},
         {"max-prefills", OPTION_U32, &o->max_prefills, "N", 1, 64,
          "most prefills that run at once; more than 1 helps if the engine "
-         "computes large steps more efficiently"},
-        {"max-queue", OPTION_U32, &o->max_queue, "N", 1, QUEUE_MAX,
-         "most prefills that may wait"},
+         "computes large steps more efficiently",
+         .initial = "1"},
+        {"max-queue", OPTION_U32, &o->max_queue, "N", 1, 1024,
+         "most prefills that may wait", .initial = "1024"},
         {"fetch-timeout-ms", OPTION_U32, &o->fetch_timeout_ms, "N", 1, 3600000,
-         "compute a block itself if a peer does not send it within this time"},
+         "compute a block itself if a peer does not send it within this time",
+         .initial = "5000"},
         {"push-timeout-ms", OPTION_U32, &o->push_timeout_ms, "N", 1, 3600000,
-         "give up on a decode worker that takes no KV for this time"},
+         "give up on a decode worker that takes no KV for this time",
+         .initial = "60000"},
         {"drain-ms", OPTION_U32, &o->drain_ms, "N", 0, 86400000,
-         "time that requests get to finish after SIGTERM"},
+         "time that requests get to finish after SIGTERM", .initial = "30000"},
         {"transports", OPTION_TEXT, &o->transports, "LIST", 0, 0,
          "transports for KV between workers, in order of preference: shm (same "
          "machine), rdma (network cards), tcp (always available, used last); "
-         "two workers use the first that both have (default shm,tcp)"},
+         "two workers use the first that both have (default shm,tcp)",
+         .initial = "shm,tcp"},
         {"streams", OPTION_U32, &o->streams, "N", 1, TRANSFER_STREAMS_MAX,
-         "tcp: data connections to each worker (default 2)"},
+         "tcp: data connections to each worker (default 2)", .initial = "2"},
         {"rdma-devices", OPTION_TEXT, &o->rdma_devices, "LIST", 0, 0,
          "rdma: network cards to use, by their names in /sys/class/infiniband "
          "(default all)"},
         {"rdma-slice-kib", OPTION_U32, &o->rdma_slice_kib, "N", 4, 1048576,
          "rdma: size of the slices of a transfer, in KiB, a multiple of the "
          "page size (default 16)",
-         .step = 4},
+         .step = 4, .initial = "16"},
         {"load-mode", OPTION_CHOICE, &o->load_mode, "MODE", 0, 0,
          "how requests get cached blocks: auto: as the conductor plans; or for "
          "every request compute, load, both or layerwise",
-         .choice = load_mode_name},
+         .words = load_modes},
         {"load-gbps", OPTION_NUMBER, &o->load_gbps, "X", 1e-6, 1e6,
          "limit loads to X Gbit/s in total, for experiments"},
         {"profile", OPTION_TEXT, &o->profile, "FILE.csv", 0, 0,
          "measure the engine's times into FILE.csv, for conductor-fit, and "
          "exit"},
         {"log-level", OPTION_CHOICE, &o->log_level, "LEVEL", 0, 0,
-         "error, warn, info or debug", .choice = log_level_name},
+         "error, warn, info or debug", .choice = log_level_name,
+         .initial = "info"},
         {"log-format", OPTION_CHOICE, &o->log_format, "FORMAT", 0, 0,
-         "text or json", .choice = log_format_name},
+         "text or json", .choice = log_format_name, .initial = "text"},
     };
 
     if (options_start(&usage, OPTION_TABLE(specs), argc, argv, status))
         return -1;
     *status = conductors ? take_conductors(o, conductors) : 0;
     return *status ? -1 : 0;
-}
-
-static void set_defaults(struct worker_options *o)
-{
-    *o = (struct worker_options){
-        .listen = {.host = "127.0.0.1"},
-        .role = PROTO_ROLE_BOTH,
-        .engine = "cpu",
-        .model = "tiny",
-        .seed = 1,
-        .engine_speed = 1,
-        .block_tokens = ENGINE_DEFAULT_BLOCK_TOKENS,
-        .step_tokens = ENGINE_DEFAULT_STEP_TOKENS,
-        .max_batch = 64,
-        .max_prefills = 1,
-        .max_queue = QUEUE_MAX,
-        .fetch_timeout_ms = 5000,
-        .push_timeout_ms = 60000,
-        .drain_ms = 30000,
-        .shared_store_ttl = 86400,
-        .shared_store_timeout_ms = 1000,
-        .transports = "shm,tcp",
-        .streams = TRANSFER_STREAMS_DEFAULT,
-        .rdma_devices = "",
-        .rdma_slice_kib = 16,
-        .log_level = LOG_INFO,
-        .log_format = LOG_TEXT,
-    };
-    snprintf(o->name, sizeof(o->name), "worker-%d", (int)getpid());
 }
 
 /* Checks that involve several options. Returns 0 or the exit status. */
@@ -311,7 +278,8 @@ static int check_together(const struct worker_options *o)
 int worker_options_parse(int argc, char **argv, struct worker_options *o,
                          int *status)
 {
-    set_defaults(o);
+    *o = (struct worker_options){.rdma_devices = ""};
+    snprintf(o->name, sizeof(o->name), "worker-%d", (int)getpid());
     if (parse(argc, argv, o, status))
         return -1;
     *status = check_together(o);

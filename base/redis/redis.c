@@ -18,11 +18,6 @@ static void on_leave(evutil_socket_t, short, void *arg)
     redis_drop(arg);
 }
 
-void redis_again(struct redis *r, const char *why)
-{
-    redis_leave(r, why);
-}
-
 int redis_command(struct redis *r, struct redis_done done, int argc,
                   const char *const argv[], const size_t lens[])
 {

@@ -95,10 +95,6 @@ const char *redis_why(const struct redis *r);
 [[nodiscard]] int redis_local_host(const struct redis *r, char *host,
                                    size_t bytes);
 
-/* redis_again(r): drops the connection and makes another one, for callers that
- * found it useless. Callable from a callback. */
-void redis_again(struct redis *r, const char *why);
-
 /* redis_free(r): frees it; commands in flight first end with NULL, and the
  * watch is not called. Not inside a callback of it. NULL is a no-op. */
 void redis_free(struct redis *r);

@@ -73,7 +73,7 @@ void byte_queue_take(struct byte_queue *q, size_t n)
 void byte_queue_trim(struct byte_queue *q)
 {
     if (q->cap > BYTE_QUEUE_KEEPS && byte_queue_length(q) <= q->cap / 8)
-        (void)move(q, q->cap / 4);
+        move(q, q->cap / 4);
 }
 
 void byte_queue_fini(struct byte_queue *q)

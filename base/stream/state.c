@@ -4,11 +4,17 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/bug.h"
 #include "base/stream/internal.h"
+
+size_t stream_unused(const struct stream *s)
+{
+    return s->run ? s->n_run : byte_queue_length(&s->in);
+}
 
 const char *stream_input(const struct stream *s, size_t *n)
 {
-    *n = s->run ? s->n_run : byte_queue_length(&s->in);
+    *n = stream_unused(s);
     return s->run ? s->run : *n ? s->in.data + s->in.begin : "";
 }
 
@@ -18,10 +24,9 @@ void stream_again(struct stream *s)
 {
     static const struct timeval at_once = {0, 0};
     struct stream_queue *queue = &s->loop->again;
-    size_t n;
 
-    (void)stream_input(s, &n);
-    if (s->again || s->failed || (n == 0 && !stream_tls_pending(s)))
+    if (s->again || s->failed ||
+        (stream_unused(s) == 0 && !stream_tls_pending(s)))
         return;
     s->again = &queue->lists[queue->filled];
     if (TAILQ_EMPTY(s->again))
@@ -96,6 +101,9 @@ void stream_destroy(struct stream *s)
     SSL_free(s->ssl);
     close(s->fd);
     byte_queue_fini(&s->in);
+    if (s->held > s->loop->held)
+        bug("a stream holds %zu bytes, and all hold %zu", s->held,
+            s->loop->held);
     s->loop->held -= s->held;
     byte_queue_fini(&s->out);
     free(s);
@@ -123,7 +131,7 @@ void stream_end(struct stream *s, int error)
         stream_watch(s);
     s->depth++;
     s->ops->ended(s->arg, error);
-    (void)stream_leave(s);
+    stream_leave(s);
 }
 
 int stream_open(struct stream *s)

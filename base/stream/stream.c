@@ -87,11 +87,6 @@ int stream_fd(const struct stream *s)
     return s->fd;
 }
 
-bool stream_is_open(const struct stream *s)
-{
-    return !s->opening;
-}
-
 struct ssl_st *stream_ssl(const struct stream *s)
 {
     return s->ssl;

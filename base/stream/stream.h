@@ -72,9 +72,6 @@ int stream_fd(const struct stream *s);
 /* Returns the stream's TLS, borrowed; NULL = none. */
 struct ssl_st *stream_ssl(const struct stream *s);
 
-/* Returns whether the stream is plain, or its TLS handshake is done. */
-bool stream_is_open(const struct stream *s);
-
 /* Returns OpenSSL's error code of a TLS failure; 0 = none. */
 unsigned long stream_tls_fault(const struct stream *s);
 
@@ -86,6 +83,9 @@ bool stream_is_plain_http(struct stream *s);
 /* Returns the unused input, *n bytes in one piece, borrowed until the owner
  * returns to the loop or calls another function that reads. */
 const char *stream_input(const struct stream *s, size_t *n);
+
+/* Returns the bytes of unused input. */
+size_t stream_unused(const struct stream *s);
 
 /* Removes the first n bytes of the input. */
 void stream_use(struct stream *s, size_t n);

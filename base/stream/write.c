@@ -121,7 +121,7 @@ static int send_all(struct stream *s)
 void stream_push(struct stream *s)
 {
     if (!s->full && !s->failed)
-        (void)send_all(s);
+        send_all(s);
     stream_flush(s);
 }
 

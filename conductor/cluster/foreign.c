@@ -125,11 +125,10 @@ static void end_prefills(struct foreign *f, struct entry *e,
 {
     for (uint8_t i = 0; i < e->n_prefills; i++)
         if (i == 0 && observed_us >= 0)
-            (void)pool_prefill_done(f->pool, e->prefills[i], e->request,
-                                    observed_us, now_us);
+            pool_prefill_done(f->pool, e->prefills[i], e->request, observed_us,
+                              now_us);
         else
-            (void)pool_prefill_cancel(f->pool, e->prefills[i], e->request,
-                                      now_us);
+            pool_prefill_cancel(f->pool, e->prefills[i], e->request, now_us);
     e->n_prefills = 0;
 }
 
@@ -137,7 +136,7 @@ static void entry_end(struct foreign *f, struct entry *e, int64_t now_us)
 {
     end_prefills(f, e, -1, now_us);
     if (e->decode != POOL_NO_INSTANCE)
-        (void)pool_decode_done(f->pool, e->decode, e->request);
+        pool_decode_done(f->pool, e->decode, e->request);
     entry_free(f, e);
 }
 
@@ -178,19 +177,17 @@ static bool go_on(struct foreign *f, struct entry *e,
     switch (event->kind) {
     case CLUSTER_STARTED:
         if (e->n_prefills > 0)
-            (void)pool_prefill_started(f->pool, e->prefills[0], e->request,
-                                       now_us);
-        (void)pool_decode_comes(f->pool, e->decode, e->request, now_us);
+            pool_prefill_started(f->pool, e->prefills[0], e->request, now_us);
+        pool_decode_comes(f->pool, e->decode, e->request, now_us);
         return true;
     case CLUSTER_PREFILLED:
         end_prefills(f, e, event->value, now_us);
         return true;
     case CLUSTER_DECODING:
-        (void)pool_decode_started(f->pool, e->decode, e->request);
+        pool_decode_started(f->pool, e->decode, e->request);
         return true;
     case CLUSTER_PRODUCED:
-        (void)pool_decode_progress(f->pool, e->decode, e->request,
-                                   event->value);
+        pool_decode_progress(f->pool, e->decode, e->request, event->value);
         return false;
     case CLUSTER_ENDED:
         entry_end(f, e, now_us);

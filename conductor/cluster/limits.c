@@ -380,7 +380,7 @@ void limits_due(struct limits *l)
     for (size_t i = 0; !due && (k = l->at(l->arg, i)); i++)
         due = k->due && joint_has(k);
     if (due)
-        (void)event_loop_wait(l->soon, left_us > 0 ? left_us : 0);
+        event_loop_wait(l->soon, left_us > 0 ? left_us : 0);
 }
 
 struct limits_counts limits_counts(const struct limits *l)

@@ -104,7 +104,7 @@ static void put_event(struct cluster_pool *p, struct cluster_event *e)
     if (p->out.len >= FLUSH_BYTES)
         tell_flush(p);
     else if (!event_pending(p->cluster->flush, EV_TIMEOUT, NULL))
-        (void)event_loop_wait(p->cluster->flush, FLUSH_US);
+        event_loop_wait(p->cluster->flush, FLUSH_US);
 }
 
 static void put_prefill(struct cluster_pool *p, uint32_t instance,
@@ -168,7 +168,7 @@ static bool turn_of(struct cluster *c, int64_t last_us, int64_t every_us,
     int64_t wait_us = last_us == 0 ? 0 : last_us + every_us - now_us;
 
     if (wait_us > 0 && !event_pending(c->due, EV_TIMEOUT, NULL))
-        (void)event_loop_wait(c->due, wait_us < ALL_US ? wait_us : ALL_US);
+        event_loop_wait(c->due, wait_us < ALL_US ? wait_us : ALL_US);
     return wait_us <= 0;
 }
 

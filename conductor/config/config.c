@@ -137,5 +137,5 @@ void config_defaults(struct config *c)
     memset(c, 0, sizeof(*c));
     /* The table's own defaults are valid: a unit test sets each. */
     for (size_t i = 0; i < table.count; i++)
-        (void)option_set(&specs[i], specs[i].initial, why, sizeof(why));
+        (void)!option_set(&specs[i], specs[i].initial, why, sizeof(why));
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json_fields.h"
+#include "conductor/config/entry.h"
 
 /* A name, or the beginning of one and a *. */
 static bool pattern_ok(const char *text)
@@ -15,50 +16,45 @@ static bool pattern_ok(const char *text)
     return *text != '\0';
 }
 
-static void read_entry(struct fields *f, const struct fields_object *o,
-                       struct worker_cost *out)
+static void check_cost(struct fields *f, const struct fields_object *o,
+                       void *all, size_t i)
 {
-    if (!json_is_object(o->json)) {
-        fields_refuse_got(f, o->path, "", "an object", o->json);
-        return;
-    }
-    fields_known(f, o, "workers cost_model");
-    fields_text(f, o, "workers", out->workers, sizeof(out->workers), NULL);
-    if (f->rc == 0 && !pattern_ok(out->workers))
+    const struct worker_cost *c = (const struct worker_cost *)all + i;
+
+    if (f->rc == 0 && !pattern_ok(c->workers))
         fields_refuse_value(f, o, "workers",
                             "printable ASCII without blanks, with a * at most "
                             "at its end");
-    fields_text(f, o, "cost_model", out->cost_model, sizeof(out->cost_model),
-                NULL);
-    if (f->rc == 0 && !*out->cost_model)
-        fields_refuse_value(f, o, "cost_model", "the name of a file");
 }
+
+static const struct entry_field fields[] = {
+    {"workers", ENTRY_TEXT(worker_cost, workers), NULL,
+     "the worker's `--name`; a `*` at its end matches any ending"},
+    {"cost_model", ENTRY_TEXT(worker_cost, cost_model), NULL,
+     "file with their cost model, by conductor-fit"},
+};
+
+static const struct entry_table table = {
+    .fields = fields,
+    .n_fields = sizeof(fields) / sizeof(fields[0]),
+    .bytes = sizeof(struct worker_cost),
+    .list = "worker_costs",
+    .most = WORKER_COSTS_MAX,
+    .check = check_cost,
+    .about =
+        "`worker_costs` is an array of objects, one for each kind of native "
+        "workers that\n`cost_model` does not fit: those with another card, or "
+        "another share of one. The first\nentry that matches a worker's name "
+        "applies; the other workers use `cost_model`,\nwhich must be set. "
+        "Engines have a `cost_model` of their own in `engines`.",
+};
 
 void worker_cost_list_read(struct fields *f, const json_t *value,
                            struct worker_cost_list *out)
 {
-    size_t n = json_array_size(value);
-    char path[40];
-
-    *out = (struct worker_cost_list){0};
-    if (!json_is_array(value) || n > WORKER_COSTS_MAX) {
-        fields_refuse_got(f, "", "worker_costs", "an array of 0 to 256 objects",
-                          value);
-        return;
-    }
-    out->at = calloc(n + 1, sizeof(*out->at));
-    if (!out->at) {
-        fields_refuse(f, "", "worker_costs", "out of memory");
-        return;
-    }
-    for (; out->n < n && f->rc == 0; out->n++) {
-        snprintf(path, sizeof(path), "worker_costs[%zu].", out->n);
-        read_entry(f,
-                   &(struct fields_object){json_array_get(value, out->n), path},
-                   &out->at[out->n]);
-    }
+    out->at = entry_list_read(f, value, &table, &out->n);
     if (f->rc)
-        worker_cost_list_free(out);
+        *out = (struct worker_cost_list){0};
 }
 
 void worker_cost_list_free(struct worker_cost_list *list)
@@ -69,16 +65,7 @@ void worker_cost_list_free(struct worker_cost_list *list)
 
 json_t *worker_cost_list_json(const struct worker_cost_list *list)
 {
-    json_t *all = json_array();
-
-    for (size_t i = 0; i < list->n; i++)
-        if (json_array_append_new(
-                all, json_pack("{s:s, s:s}", "workers", list->at[i].workers,
-                               "cost_model", list->at[i].cost_model))) {
-            json_decref(all);
-            return NULL;
-        }
-    return all;
+    return entry_list_json(&table, list->at, list->n);
 }
 
 static bool fits(const char *pattern, const char *name)
@@ -100,18 +87,5 @@ size_t worker_cost_of(const struct worker_cost_list *list, const char *name)
 
 void worker_cost_list_reference(FILE *out)
 {
-    fputs("\n## worker_costs\n\n"
-          "`worker_costs` is an array of objects, one for each kind of native "
-          "worker whose\ncosts differ from `cost_model`, such as workers with "
-          "another card. "
-          "The first entry that\nmatches a worker's name applies; the other "
-          "workers use "
-          "`cost_model`, which must be set.\nEngines have a `cost_model` of "
-          "their own in `engines`.\n\n"
-          "| field | default | meaning |\n|---|---|---|\n"
-          "| `workers` | required | the worker's `--name`; a `*` at the end "
-          "matches any ending |\n"
-          "| `cost_model` | required | file with the cost model of these "
-          "workers, from conductor-fit |\n",
-          out);
+    entry_reference(&table, out);
 }

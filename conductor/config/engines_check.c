@@ -153,7 +153,6 @@ static void check_pair(struct fields *f, const struct fields_object *o,
 {
     const char *name = pair_connector_names[e->kv_connector];
     const struct pair_protocol *pair = pair_protocol(e->kv_connector);
-    uint8_t kind = e->kv_connector == PAIR_SGLANG ? ENGINE_SGLANG : ENGINE_VLLM;
 
     if (e->role == ENGINE_ROLE_BOTH && e->kv_connector != PAIR_NONE)
         fields_refuse(f, o->path, "kv_connector",
@@ -162,9 +161,9 @@ static void check_pair(struct fields *f, const struct fields_object *o,
         fields_refuse(f, o->path, "role",
                       "\"%s\": needs kv_connector, which says how KV moves",
                       e->role == ENGINE_ROLE_PREFILL ? "prefill" : "decode");
-    else if (e->kv_connector != PAIR_NONE && e->kind != kind)
+    else if (pair && strcmp(engine_kind_name(e->kind), pair->kind) != 0)
         fields_refuse(f, o->path, "kv_connector", "\"%s\": needs kind %s", name,
-                      kind == ENGINE_VLLM ? "vllm" : "sglang");
+                      pair->kind);
     else if (e->bootstrap_port &&
              (!pair || !pair->port || e->role == ENGINE_ROLE_DECODE))
         fields_refuse(f, o->path, "bootstrap_port",

@@ -61,6 +61,7 @@ static int by_events(const void *a, const void *b)
     struct address p = {.port = 0}, q = {.port = 0};
     unsigned more;
 
+    /* Without a listener the port stays 0. */
     (void)!engine_listener(x->e, &p, &more);
     (void)!engine_listener(y->e, &q, &more);
     return p.port != q.port ? p.port - q.port

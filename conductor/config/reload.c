@@ -46,7 +46,7 @@ void config_compare(const struct config *old, const struct config *next,
     struct option_spec a[CONFIG_OPTIONS_MAX], b[CONFIG_OPTIONS_MAX];
     const struct option_table table = config_table((struct config *)old, a);
 
-    (void)config_table((struct config *)next, b);
+    config_table((struct config *)next, b);
     *out = (struct config_changes){{0}, {0}};
     for (size_t i = 0; i < table.count; i++)
         if (!equals(&a[i], &b[i]))
@@ -69,7 +69,7 @@ void config_take(struct config *into, const struct config *next)
     struct config from = *next;
     const struct option_table table = config_table(into, a);
 
-    (void)config_table(&from, b);
+    config_table(&from, b);
     for (size_t i = 0; i < table.count; i++)
         if (a[i].reloads)
             memcpy(a[i].value, b[i].value, bytes_of(&a[i]));

@@ -15,336 +15,301 @@ static const char *check_policy_options(const char *text)
     char error[CONFIG_ERROR_MAX];
 
     return config_settings(text, &settings, error, sizeof(error))
-               ? "NAME=NUMBER, or several separated by commas"
+               ? "NAME=NUMBER, or several of it separated by commas"
                : NULL;
 }
 
-/* enum config_pool */
-static const char *pool_name(size_t i)
-{
-    static const char *const names[] = {"split", "aggregated"};
+static const char *const pools[] = {"split", "aggregated", NULL};
+static const char *const keys[] = {"open", "required", NULL};
+static const char *const off_on[] = {"off", "on", NULL};
 
-    return i < 2 ? names[i] : NULL;
-}
+/* A row's name, kind, and where its value is in struct config, which
+ * config_table() adds. */
+#define ROW(member, kind) #member, kind, (void *)offsetof(struct config, member)
+#define STRING(member) ROW(member, OPTION_STRING)
+#define COUNT(member) ROW(member, OPTION_COUNT)
+#define NUMBER(member) ROW(member, OPTION_NUMBER)
+#define CHOICE(member) ROW(member, OPTION_CHOICE)
 
-/* enum config_keys */
-static const char *keys_name(size_t i)
-{
-    static const char *const names[] = {"open", "required"};
-
-    return i < 2 ? names[i] : NULL;
-}
-
-static const char *switch_name(size_t i)
-{
-    static const char *const names[] = {"off", "on"};
-
-    return i < 2 ? names[i] : NULL;
-}
-
-/* Where a value is in struct config; config_table() adds the struct. */
-#define AT(member) ((void *)offsetof(struct config, member))
-
+/* Without `initial` a string is empty; without `size` it has
+ * CONFIG_STRING_MAX. */
 static const struct option_spec all_options[] = {
-    {"listen", OPTION_STRING, AT(listen), "host:port", 0, 0,
+    {STRING(listen), "host:port", 0, 0,
      "address of the HTTP API for clients; port 0 = any free port, host `*` = "
      "every address",
-     .initial = "127.0.0.1:8080", .check = option_check_address,
-     .size = CONFIG_STRING_MAX},
-    {"worker_listen", OPTION_STRING, AT(worker_listen), "host:port", 0, 0,
+     .initial = "127.0.0.1:8080", .check = option_check_address},
+    {STRING(worker_listen), "host:port", 0, 0,
      "address where native workers register; port 0 = any free port, empty = "
      "no native workers. The default is empty if engines or engines_file is "
      "set",
-     .initial = "127.0.0.1:8081", .check = option_check_optional,
-     .size = CONFIG_STRING_MAX},
-    {"secret_file", OPTION_STRING, AT(secret_file), "file", 0, 0,
+     .initial = "127.0.0.1:8081", .check = option_check_optional},
+    {STRING(secret_file), "file", 0, 0,
      "file with the secret that workers must prove to know (their "
-     "--secret-file); required if other machines can reach worker_listen",
-     .initial = "", .size = CONFIG_STRING_MAX},
-    {"model", OPTION_STRING, AT(model), "", 1, 63,
+     "--secret-file); required if other machines can reach worker_listen"},
+    {STRING(model), "", 1, 63,
      "model that native workers serve; a worker with another model is refused",
-     .initial = "tiny", .size = CONFIG_STRING_MAX, .check = option_check_name},
-    {"block_tokens", OPTION_COUNT, AT(block_tokens), "tokens", 16, 512,
+     .initial = "tiny", .check = option_check_name},
+    {COUNT(block_tokens), "tokens", 16, 512,
      "tokens per KV block; a worker with another block size is refused",
      .initial = "256", .step = 16},
-    {"pool", OPTION_CHOICE, AT(pool), "", 0, 0,
+    {CHOICE(pool), "", 0, 0,
      "where native workers decode a request: split = on the worker that "
      "decodes it fastest, aggregated = on the worker that prefilled it "
      "(workers of role both); one of:",
-     .initial = "split", .choice = pool_name},
-    {"step_tokens", OPTION_COUNT, AT(step_tokens), "tokens", 0, 1000000,
+     .initial = "split", .words = pools},
+    {COUNT(step_tokens), "tokens", 0, 1000000,
      "tokens per step of an engine that prefills and decodes; used to estimate "
      "prefills beside decodes. Set it to vLLM's --max-num-batched-tokens, "
      "SGLang's --chunked-prefill-size or a worker's --step-tokens; 0 = a "
      "prompt runs in one step, and nothing interrupts it",
      .initial = "2048"},
-    {"policy", OPTION_STRING, AT(policy), "", 0, 0,
-     "how a request's prefill instance is chosen:", .initial = POLICY_DEFAULT,
-     .choice = schedule_policy_name, .size = CONFIG_STRING_MAX},
-    {"policy_options", OPTION_STRING, AT(policy_options), "", 0, 0,
-     "options of the policy by name; listed below", .initial = "",
-     .check = check_policy_options, .size = CONFIG_STRING_MAX},
-    {"kvcache_balancing_threshold", OPTION_NUMBER,
-     AT(kvcache_balancing_threshold), "ratio", 1, 1e6,
+    {STRING(policy), "", 0, 0, "how a request's prefill instance is chosen:",
+     .initial = POLICY_DEFAULT, .choice = schedule_policy_name},
+    {STRING(policy_options), "", 0, 0,
+     "options of the policy by name; listed below",
+     .check = check_policy_options},
+    {NUMBER(kvcache_balancing_threshold), "ratio", 1, 1e6,
      "default of this option of the policy global_cache (see Policies)",
      .initial = "1"},
-    {"queue_order", OPTION_STRING, AT(queue_order), "", 0, 0,
+    {STRING(queue_order), "", 0, 0,
      "order in which a worker runs its waiting prefills, also used to predict "
      "waits; some policies set it themselves; one of:",
-     .initial = QUEUE_ORDER_DEFAULT, .choice = queue_order_name,
-     .size = CONFIG_STRING_MAX},
-    {"cost_model", OPTION_STRING, AT(cost_model), "file", 0, 0,
+     .initial = QUEUE_ORDER_DEFAULT, .choice = queue_order_name},
+    {STRING(cost_model), "file", 0, 0,
      "cost model written by conductor-fit, for native workers that "
      "worker_costs does not list; the table of policies below says which "
-     "policies need one",
-     .initial = "", .size = CONFIG_STRING_MAX},
-    {"seed", OPTION_COUNT, AT(seed), "", 0, 9e15,
+     "policies need one"},
+    {COUNT(seed), "", 0, 9e15,
      "default of this option of the policy random (see Policies)",
      .initial = "1"},
-    {"slo_ttft_ms", OPTION_COUNT, AT(slo_ttft_ms), "ms", 0, 86400000,
+    {COUNT(slo_ttft_ms), "ms", 0, 86400000,
      "default limit on the time to first token; 0 = none", .reloads = true,
      .initial = "0"},
-    {"slo_tbt_ms", OPTION_COUNT, AT(slo_tbt_ms), "ms", 0, 86400000,
+    {COUNT(slo_tbt_ms), "ms", 0, 86400000,
      "default limit on the time between tokens; 0 = none", .reloads = true,
      .initial = "0"},
-    {"max_body_bytes", OPTION_COUNT, AT(max_body_bytes), "bytes", 1024, 1 << 28,
+    {COUNT(max_body_bytes), "bytes", 1024, 1 << 28,
      "longest request body; a longer one is answered 413",
      .initial = "16777216"},
-    {"max_body_total_bytes", OPTION_COUNT, AT(max_body_total_bytes), "bytes",
-     1 << 20, 1e12,
+    {COUNT(max_body_total_bytes), "bytes", 1 << 20, 1e12,
      "total size of the request bodies being received; a body that does not "
      "fit is answered 503, and one client may use at most four times what is "
      "free. Replies of prefill engines have a second budget of this size",
      .initial = "1073741824"},
-    {"max_output_total_bytes", OPTION_COUNT, AT(max_output_total_bytes),
-     "bytes", 1 << 16, 1e12,
+    {COUNT(max_output_total_bytes), "bytes", 1 << 16, 1e12,
      "total memory for answers that clients have not read yet. Above half of "
      "it the conductor pauses reading from engines. One client may use at most "
      "four times what is free; beyond that its streams are cut, and its long "
      "answers become 503",
      .initial = "268435456"},
-    {"max_connections", OPTION_COUNT, AT(max_connections), "", 1, 100000,
+    {COUNT(max_connections), "", 1, 100000,
      "most open client connections; lowered at startup if the limit on open "
      "files is too low. One client may have at most four times as many as are "
      "free; when full, idle connections of the client with the most are closed "
      "for others",
      .initial = "4096"},
-    {"max_in_flight", OPTION_COUNT, AT(max_in_flight), "requests", 1, 1000000,
+    {COUNT(max_in_flight), "requests", 1, 1000000,
      "most requests in flight, from arrival to last token; further ones are "
      "answered 429",
      .initial = "4096"},
-    {"max_instances", OPTION_COUNT, AT(max_instances), "instances", 1, 4096,
+    {COUNT(max_instances), "instances", 1, 4096,
      "most native workers that can register, and most engines that can be "
      "configured; more are refused",
      .initial = "256"},
-    {"max_queue_per_instance", OPTION_COUNT, AT(max_queue_per_instance),
-     "requests", 1, 1023, "most prefills that may wait on one instance",
-     .initial = "512"},
-    {"index_mib", OPTION_COUNT, AT(index_mib), "MiB", 1, 65536,
+    {COUNT(max_queue_per_instance), "requests", 1, 1023,
+     "most prefills that may wait on one instance", .initial = "512"},
+    {COUNT(index_mib), "MiB", 1, 65536,
      "memory of the prefix index, which records the blocks that instances "
      "hold: about 24 bytes a block. A quarter (the hash table) is in use from "
      "the start, the rest as blocks are recorded",
      .initial = "96"},
-    {"heartbeat_ms", OPTION_COUNT, AT(heartbeat_ms), "ms", 10, 60000,
+    {COUNT(heartbeat_ms), "ms", 10, 60000,
      "time between two reports of a worker's state", .initial = "500"},
-    {"worker_timeout_ms", OPTION_COUNT, AT(worker_timeout_ms), "ms", 100,
-     600000,
+    {COUNT(worker_timeout_ms), "ms", 100, 600000,
      "a worker that is silent for this long counts as gone; at least twice "
      "heartbeat_ms",
      .initial = "5000"},
-    {"request_timeout_ms", OPTION_COUNT, AT(request_timeout_ms), "ms", 100,
-     86400000,
+    {COUNT(request_timeout_ms), "ms", 100, 86400000,
      "a request fails when its worker or engine reports nothing about it for "
      "this long, whatever else it reports; set it longer than any wait in an "
      "instance's queue, and than any answer that is not streamed takes",
      .reloads = true, .initial = "600000"},
-    {"max_retries", OPTION_COUNT, AT(max_retries), "", 0, 100,
+    {COUNT(max_retries), "", 0, 100,
      "further attempts when an instance fails before the first token",
      .reloads = true, .initial = "3"},
-    {"engine_health_ms", OPTION_COUNT, AT(engine_health_ms), "ms", 10, 600000,
+    {COUNT(engine_health_ms), "ms", 10, 600000,
      "approximate time between two health checks of an engine", .reloads = true,
      .initial = "1000"},
-    {"engine_tokenize_ms", OPTION_COUNT, AT(engine_tokenize_ms), "ms", 0, 60000,
+    {COUNT(engine_tokenize_ms), "ms", 0, 60000,
      "time limit for an engine to tokenize a prompt; used only where the index "
      "follows KV events; 0 = engines are not asked to tokenize",
      .reloads = true, .initial = "200"},
-    {"token_cache_mib", OPTION_COUNT, AT(token_cache_mib), "MiB", 0, 65536,
+    {COUNT(token_cache_mib), "MiB", 0, 65536,
      "memory per model for the tokens of prompts that engines have tokenized, "
      "so that no prompt is tokenized twice; 0 = none are kept",
      .initial = "64"},
-    {"keepalive_ms", OPTION_COUNT, AT(keepalive_ms), "ms", 0, 600000,
+    {COUNT(keepalive_ms), "ms", 0, 600000,
      "time between comments sent to the client of a streamed request until its "
      "answer begins, so that proxies keep the connection open; after the first "
      "comment an error is an event in the stream, no longer an HTTP status; 0 "
      "= no comments",
      .reloads = true, .initial = "0"},
-    {"cache_salt_header", OPTION_STRING, AT(cache_salt_header), "header", 0, 0,
+    {STRING(cache_salt_header), "header", 0, 0,
      "request header, set by a gateway, whose value replaces the client's "
      "cache_salt in every prompt: tenants cannot reuse each other's blocks; "
      "empty = none",
-     .initial = "", .check = option_check_header, .size = CONFIG_STRING_MAX},
-    {"priority_header", OPTION_STRING, AT(priority_header), "header", 0, 0,
+     .check = option_check_header},
+    {STRING(priority_header), "header", 0, 0,
      "request header whose value replaces the client's priority in requests to "
      "engines; empty = none",
-     .initial = "", .check = option_check_header, .size = CONFIG_STRING_MAX},
-    {"tenant_header", OPTION_STRING, AT(tenant_header), "header", 0, 0,
+     .check = option_check_header},
+    {STRING(tenant_header), "header", 0, 0,
      "request header that names the tenant, for fair shares and priorities (of "
      "authorization, the part after Bearer); empty = all requests belong to "
      "one tenant",
-     .initial = "authorization", .check = option_check_tenant_header,
-     .size = CONFIG_STRING_MAX},
-    {"api_keys", OPTION_CHOICE, AT(api_keys), "", 0, 0,
+     .initial = "authorization", .check = option_check_tenant_header},
+    {CHOICE(api_keys), "", 0, 0,
      "clients that may send requests: open = all that reach listen; required = "
      "clients with a key in tenants_file, within their tenant's limits; "
      "tenants then cannot reuse each other's cached blocks; one of:",
-     .reloads = true, .initial = "open", .choice = keys_name},
-    {"tenants_file", OPTION_STRING, AT(tenants_file), "file", 0, 0,
+     .reloads = true, .initial = "open", .words = keys},
+    {STRING(tenants_file), "file", 0, 0,
      "JSON file with tenants' names and weights ([below](#tenants)); values of "
      "tenant_header outside the file form one tenant; empty = each value is a "
      "tenant of weight 1",
-     .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
-    {"cors_origins", OPTION_STRING, AT(cors_origins), "origins", 0, 0,
+     .reloads = true},
+    {STRING(cors_origins), "origins", 0, 0,
      "origins whose web pages may send requests (https://HOST[:PORT], "
      "separated by commas; * = all): the conductor then answers preflight "
      "requests (OPTIONS) of browsers and drops the CORS headers of engines; "
      "/admin is never included. Empty = none, or, while api_keys is open, the "
      "origins that an engine allows",
-     .reloads = true, .initial = "", .check = option_check_origins,
-     .size = CONFIG_STRING_MAX},
-    {"max_tickets", OPTION_COUNT, AT(max_tickets), "tickets", 1, 1000000,
+     .reloads = true, .check = option_check_origins},
+    {COUNT(max_tickets), "tickets", 1, 1000000,
      "open tickets per model. A ticket stands for a request that another "
      "gateway sends to the engine chosen by `/v1/schedule`. One tenant may "
      "hold at most four times as many as are free. Each counts for "
      "max_in_flight, too",
      .reloads = true, .initial = "2048"},
-    {"ticket_timeout_ms", OPTION_COUNT, AT(ticket_timeout_ms), "ms", 10,
-     86400000,
+    {COUNT(ticket_timeout_ms), "ms", 10, 86400000,
      "a ticket ends when its gateway reports nothing about it for this long; "
      "if the gateway never reports, set it to about the duration of an answer",
      .reloads = true, .initial = "120000"},
-    {"engine_timeout_ms", OPTION_COUNT, AT(engine_timeout_ms), "ms", 10, 600000,
+    {COUNT(engine_timeout_ms), "ms", 10, 600000,
      "time limit for connecting to an engine, and for its answer to a health "
      "check",
      .initial = "2000"},
-    {"engine_dns_ms", OPTION_COUNT, AT(engine_dns_ms), "ms", 100, 3600000,
+    {COUNT(engine_dns_ms), "ms", 100, 3600000,
      "approximate time between two DNS look-ups of an engine with dns",
      .initial = "5000"},
-    {"engine_drain_ms", OPTION_COUNT, AT(engine_drain_ms), "ms", 0, 86400000,
+    {COUNT(engine_drain_ms), "ms", 0, 86400000,
      "time that a removed engine gets to finish its requests; then requests "
      "without an answer are scheduled elsewhere, and the others are cut off; 0 "
      "= no limit",
      .reloads = true, .initial = "600000"},
-    {"engines_file", OPTION_STRING, AT(engines_file), "file", 0, 0,
+    {STRING(engines_file), "file", 0, 0,
      "JSON file with further engines, in a member `engines` as below; read "
-     "again when it changes",
-     .initial = "", .size = CONFIG_STRING_MAX},
-    {"name_server", OPTION_STRING, AT(name_server), "host:port", 0, 0,
+     "again when it changes"},
+    {STRING(name_server), "host:port", 0, 0,
      "name server that looks up engines' hosts; empty = the name servers of "
      "/etc/resolv.conf",
-     .initial = "", .check = option_check_optional, .size = CONFIG_STRING_MAX},
-    {"drain_wait_ms", OPTION_COUNT, AT(drain_wait_ms), "ms", 0, 3600000,
+     .check = option_check_optional},
+    {COUNT(drain_wait_ms), "ms", 0, 3600000,
      "when the conductor is stopped, /ready answers not ready for this long "
      "while requests are still served, so that load balancers send elsewhere",
      .reloads = true, .initial = "0"},
-    {"drain_limit_ms", OPTION_COUNT, AT(drain_limit_ms), "ms", 0, 86400000,
+    {COUNT(drain_limit_ms), "ms", 0, 86400000,
      "after drain_wait_ms, new requests are refused and running ones get this "
      "long to end; requests still running then get an error",
      .reloads = true, .initial = "30000"},
-    {"admin_listen", OPTION_STRING, AT(admin_listen), "host:port", 0, 0,
+    {STRING(admin_listen), "host:port", 0, 0,
      "separate address for /admin, /metrics, the KV-indexer API, /health and "
      "/ready; `listen` then has only /v1, /health and /ready, and busy clients "
      "there do not block this address. If other machines can reach it, "
      "admin_key_file is required; empty = `listen` has all",
-     .initial = "", .check = option_check_optional, .size = CONFIG_STRING_MAX},
-    {"admin_key_file", OPTION_STRING, AT(admin_key_file), "file", 0, 0,
+     .check = option_check_optional},
+    {STRING(admin_key_file), "file", 0, 0,
      "file with the key required for changes over /admin, and with "
      "admin_listen for all of /admin; empty = changes are accepted from this "
      "machine only",
-     .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
-    {"tls_certificate", OPTION_STRING, AT(tls_certificate), "file", 0, 0,
+     .reloads = true},
+    {STRING(tls_certificate), "file", 0, 0,
      "PEM with the certificate of `listen`, followed by its intermediate "
      "certificates; clients must then use https. A reload reads it again, for "
      "new connections; empty = http",
-     .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
-    {"tls_key", OPTION_STRING, AT(tls_key), "file", 0, 0,
+     .reloads = true},
+    {STRING(tls_key), "file", 0, 0,
      "PEM with the private key of tls_certificate, without a passphrase",
-     .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
-    {"worker_tls_certificate", OPTION_STRING, AT(worker_tls_certificate),
-     "file", 0, 0,
+     .reloads = true},
+    {STRING(worker_tls_certificate), "file", 0, 0,
      "PEM with the certificate of worker_listen, followed by its intermediate "
      "certificates; workers must then use TLS and trust it (their --tls-ca), "
      "and secret_file is proven within TLS; empty = no TLS",
-     .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
-    {"worker_tls_key", OPTION_STRING, AT(worker_tls_key), "file", 0, 0,
-     "PEM with the private key of worker_tls_certificate", .reloads = true,
-     .initial = "", .size = CONFIG_STRING_MAX},
-    {"admin_tls", OPTION_CHOICE, AT(admin_tls), "", 0, 0,
+     .reloads = true},
+    {STRING(worker_tls_key), "file", 0, 0,
+     "PEM with the private key of worker_tls_certificate", .reloads = true},
+    {CHOICE(admin_tls), "", 0, 0,
      "whether admin_listen uses TLS, with tls_certificate; one of:",
-     .reloads = true, .initial = "off", .choice = switch_name},
-    {"link_mbps", OPTION_COUNT, AT(link_mbps), "Mbit/s", 1, 10000000,
+     .reloads = true, .initial = "off", .words = off_on},
+    {COUNT(link_mbps), "Mbit/s", 1, 10000000,
      "first estimate of the bandwidth of a link between workers; measured "
      "later",
      .initial = "10000"},
-    {"disk_mbps", OPTION_COUNT, AT(disk_mbps), "Mbit/s", 1, 10000000,
+    {COUNT(disk_mbps), "Mbit/s", 1, 10000000,
      "first estimate of the rate at which a worker reads its disk; measured "
      "later",
      .initial = "8000"},
-    {"shared_store_mbps", OPTION_COUNT, AT(shared_store_mbps), "Mbit/s", 1,
-     10000000,
+    {COUNT(shared_store_mbps), "Mbit/s", 1, 10000000,
      "first estimate of the rate at which a worker reads the shared store; "
      "measured later",
      .initial = "8000"},
-    {"correction_ms", OPTION_COUNT, AT(correction_ms), "ms", 1, 3600000,
+    {COUNT(correction_ms), "ms", 1, 3600000,
      "how fast predictions follow an instance's observed speed: 63 % of a "
      "change is adopted after this much predicted prefill time; set it to ten "
      "typical prefills or more",
      .initial = "60000"},
-    {"explain_requests", OPTION_COUNT, AT(explain_requests), "requests", 0,
-     10000,
+    {COUNT(explain_requests), "requests", 0, 10000,
      "number of recent requests that GET /admin/explain/ID can explain; 0 = "
      "none",
      .initial = "256"},
-    {"access_log", OPTION_STRING, AT(access_log), "file", 0, 0,
+    {STRING(access_log), "file", 0, 0,
      "file that gets one line of JSON for each ended request; \"-\" = standard "
      "output; reopened on reload; empty = no log",
-     .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
-    {"access_log_blocks", OPTION_COUNT, AT(access_log_blocks), "", 0, 1,
+     .reloads = true},
+    {COUNT(access_log_blocks), "", 0, 1,
      "whether access_log lists the prompt's blocks (hash_ids), so that "
      "conductor-replay can read it as a trace",
      .reloads = true, .initial = "0"},
-    {"otlp_endpoint", OPTION_STRING, AT(otlp_endpoint), "URL", 0, 0,
+    {STRING(otlp_endpoint), "URL", 0, 0,
      "URL that receives the spans of requests (OpenTelemetry, OTLP over HTTP "
      "in JSON): http://HOST:PORT/v1/traces; empty = no spans",
-     .reloads = true, .initial = "", .check = option_check_otlp,
-     .size = CONFIG_STRING_MAX},
-    {"otlp_sample_ratio", OPTION_NUMBER, AT(otlp_sample_ratio), "ratio", 0, 1,
+     .reloads = true, .check = option_check_otlp},
+    {NUMBER(otlp_sample_ratio), "ratio", 0, 1,
      "share of requests whose spans are sent; a client's traceparent overrides "
      "it",
      .reloads = true, .initial = "1"},
-    {"state", OPTION_STRING, AT(state), "", 0, 0,
+    {STRING(state), "", 0, 0,
      "where conductors in front of the same instances share their state: "
      "memory = nowhere, for a single conductor; "
      "redis://[:PASSWORD@]HOST:PORT[,HOST:PORT...][/DATABASE], or "
      "redis+sentinel://HOST:PORT[,...]/NAME; rediss in place of redis uses "
      "TLS, if the conductor was built with hiredis 1.0 or later",
      .initial = "memory", .size = CONFIG_URL_MAX},
-    {"state_ca_file", OPTION_STRING, AT(state_ca_file), "file", 0, 0,
+    {STRING(state_ca_file), "file", 0, 0,
      "PEM with the certificate authorities trusted for a rediss:// URL in "
-     "state; empty = the machine's",
-     .initial = "", .size = CONFIG_STRING_MAX},
-    {"worker_address", OPTION_STRING, AT(worker_address), "host:port", 0, 0,
+     "state; empty = the machine's"},
+    {STRING(worker_address), "host:port", 0, 0,
      "address of worker_listen that other conductors give to workers; empty = "
      "the host of worker_listen, or, if that is every address, the local "
      "address of the connection to Redis",
-     .initial = "", .check = option_check_optional, .size = CONFIG_STRING_MAX},
-    {"state_lease_ms", OPTION_COUNT, AT(state_lease_ms), "ms", 300, 60000,
+     .check = option_check_optional},
+    {COUNT(state_lease_ms), "ms", 300, 60000,
      "how long a silent conductor keeps its lease; then its bookings are "
      "released, and if it led, another conductor leads",
      .initial = "3000"},
-    {"log_level", OPTION_CHOICE, AT(log_level), "", 0, 0,
-     "least severe level to log:", .reloads = true, .initial = "info",
-     .choice = log_level_name},
-    {"log_format", OPTION_CHOICE, AT(log_format), "", 0, 0,
+    {CHOICE(log_level), "", 0, 0, "least severe level to log:", .reloads = true,
+     .initial = "info", .choice = log_level_name},
+    {CHOICE(log_format), "", 0, 0,
      "format of log lines: text, or JSON objects with time, level, program and "
      "message; one of:",
      .reloads = true, .initial = "text", .choice = log_format_name},
@@ -359,8 +324,11 @@ struct option_table config_table(struct config *c,
                        CONFIG_OPTIONS_MAX * sizeof(*all_options),
                    "CONFIG_OPTIONS_MAX");
     memcpy(specs, all_options, sizeof(all_options));
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         specs[i].value = (char *)c + (size_t)all_options[i].value;
+        specs[i].initial = specs[i].initial ? specs[i].initial : "";
+        specs[i].size = specs[i].size ? specs[i].size : CONFIG_STRING_MAX;
+    }
     return (struct option_table){specs, n};
 }
 

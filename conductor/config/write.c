@@ -36,7 +36,7 @@ static json_t *option_json(const struct option_spec *o)
     case OPTION_NUMBER:
         return json_real(*(const double *)o->value);
     case OPTION_CHOICE:
-        return json_string(o->choice(*(const uint8_t *)o->value));
+        return json_string(option_word(o, *(const uint8_t *)o->value));
     default:
         return json_string(o->value);
     }

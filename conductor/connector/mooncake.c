@@ -55,7 +55,7 @@ static int decode(const struct pair_ask *ask, const struct pair_reply *reply,
 }
 
 const struct pair_protocol pair_mooncake = {
-    .name = "mooncake",
+    .kind = "vllm",
     .alone = true,
     .leased = true,
     .concurrent = true,

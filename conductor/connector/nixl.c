@@ -30,7 +30,7 @@ static int decode(const struct pair_ask *ask, const struct pair_reply *reply,
 }
 
 const struct pair_protocol pair_nixl = {
-    .name = "nixl",
+    .kind = "vllm",
     .alone = true,
     .leased = true,
     .prefill = prefill,

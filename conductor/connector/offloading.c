@@ -40,7 +40,7 @@ static int decode(const struct pair_ask *ask, const struct pair_reply *reply,
 }
 
 const struct pair_protocol pair_offloading = {
-    .name = "offloading",
+    .kind = "vllm",
     .alone = true,
     .leased = true,
     .meets = true,

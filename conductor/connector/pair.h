@@ -51,8 +51,8 @@ struct pair_reply {
 };
 
 struct pair_protocol {
-    const char *name;
-    bool alone;  /* its decode engines serve requests on their own, too */
+    const char *kind; /* of its engines, as in their entries */
+    bool alone;       /* its decode engines serve requests on their own, too */
     bool leased; /* the prefill engine keeps the KV of a reply with parameters
                     until the decode leg has fetched it */
     bool concurrent; /* both legs are sent at once */

@@ -31,7 +31,7 @@ static int prefill(const struct pair_ask *ask, struct text_buf *out)
 }
 
 const struct pair_protocol pair_sglang = {
-    .name = "sglang",
+    .kind = "sglang",
     .concurrent = true,
     .port = 8998,
     .any = true,

@@ -9,7 +9,7 @@ static int prefill(const struct pair_ask *ask, struct text_buf *out)
 }
 
 const struct pair_protocol pair_shared_storage = {
-    .name = "shared_storage",
+    .kind = "vllm",
     .alone = true,
     .prefill = prefill,
 };

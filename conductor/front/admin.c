@@ -165,7 +165,7 @@ void admin_remove(const struct front_call *call)
 
     if (!admin_may_change(call))
         return;
-    (void)http_unescape(at, n, name, sizeof(name));
+    http_unescape(at, n, name, sizeof(name));
     rc = models_remove(call->front->models, name, err);
     if (rc)
         refuse(call, rc, err);
@@ -219,7 +219,7 @@ static void drain(const struct front_call *call, struct http_slice at, bool on)
     int64_t limit_us = 0;
     int rc = on ? read_limit(call->head->query, &limit_us, err) : 0;
 
-    (void)http_unescape(at.at, at.n, name, sizeof(name));
+    http_unescape(at.at, at.n, name, sizeof(name));
     if (rc == 0)
         rc = models_drain(call->front->models, name, on, limit_us, &state, err);
     if (rc)
@@ -237,7 +237,7 @@ static void switch_role(const struct front_call *call, struct http_slice at,
     const char *state;
     int rc;
 
-    (void)http_unescape(at.at, at.n, name, sizeof(name));
+    http_unescape(at.at, at.n, name, sizeof(name));
     rc = models_switch(call->front->models, name, role, &state, err);
     if (rc)
         refuse(call, rc, err);

@@ -87,7 +87,7 @@ void cors_tell_early(const struct front_call *call)
 {
     const char *list = call->front->options.cors_origins;
 
-    (void)cors_tell(call);
+    cors_tell(call);
     if (is_on(call->front) && !http_find(call->head, "origin") &&
         !strpbrk(list, ", ")) {
         http_add_header(call->conn, "Access-Control-Allow-Origin", list);

@@ -168,7 +168,7 @@ static bool take_priority(struct http_slice v, char text[RULE_BYTES])
         if (n > INT32_MAX)
             return false;
     }
-    (void)snprintf(text, RULE_BYTES, "%" PRId64, below ? -n : n);
+    snprintf(text, RULE_BYTES, "%" PRId64, below ? -n : n);
     return v.n > 0;
 }
 

@@ -125,7 +125,7 @@ void view_model(const struct front_call *call)
     struct text_buf buf;
     char name[256], models[300];
 
-    (void)http_unescape(at, n, name, sizeof(name));
+    http_unescape(at, n, name, sizeof(name));
     const struct service *s = models_find(all, name, strlen(name));
     const struct service_name *other = NULL;
     size_t i = 0;

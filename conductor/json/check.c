@@ -166,7 +166,7 @@ static int pass_name(struct json_walk *w, bool told)
     if (json_walk_peek(w) != ':')
         return json_walk_fail_syntax(w, "':'");
     w->p++;
-    (void)json_walk_peek(w);
+    json_walk_peek(w);
     if (!known || !told || !w->on_name)
         return 0;
     key[n] = '\0';

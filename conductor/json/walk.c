@@ -114,7 +114,7 @@ static int walk(struct json_walk *w, char close, char *key, json_value_fn *read)
             rc = json_walk_fail(w, "the body has more than %zu members",
                                 w->max_members);
 
-        (void)json_walk_peek(w);
+        json_walk_peek(w);
         if (rc == 0)
             rc = read(w, key);
         if (rc)

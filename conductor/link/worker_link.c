@@ -94,7 +94,6 @@ static void link_join(struct worker_link *link)
     char text[MSG_TEXT_MAX] = "", host[MSG_HOST_MAX];
     struct msg_welcome welcome = {
         .version = proto_version_common(m),
-        .capabilities = m->capabilities & PROTO_CAP_ALL,
         .heartbeat_ms = (uint32_t)l->config.heartbeat_ms,
     };
     snprintf(link->name, sizeof(link->name), "%s", m->name);

@@ -9,15 +9,14 @@
 
 static int write_tiers(unsigned tiers, struct evbuffer *out)
 {
-    static const char *const names[BLOCK_TIERS] = {
-        [TIER_DEVICE] = "device", [TIER_HOST] = "host", [TIER_DISK] = "disk"};
     const char *comma = "";
     int bad = 0;
 
     for (unsigned t = 0; t < BLOCK_TIERS; t++) {
         if ((tiers & BLOCK_TIER_BIT(t)) == 0)
             continue;
-        bad |= evbuffer_add_printf(out, "%s\"%s\"", comma, names[t]) < 0;
+        bad |= evbuffer_add_printf(out, "%s\"%s\"", comma,
+                                   block_tiers[t].name) < 0;
         comma = ",";
     }
     return bad;
@@ -64,8 +63,8 @@ int models_blocks(const struct models *models, uint64_t key,
     }
     keys[0] = key;
     if (key == 0)
-        (void)block_keys_compute(tokens, n, bt,
-                                 block_key_seed(s->config.model, "", ""), keys);
+        block_keys_compute(tokens, n, bt,
+                           block_key_seed(s->config.model, "", ""), keys);
     bad = evbuffer_add_printf(out, "{\"block_tokens\":%u,\"blocks\":[", bt) < 0;
     for (size_t i = 0; i < n_keys; i++)
         bad |= write_block(s, keys[i], i > 0 ? "," : "", out);
@@ -106,7 +105,7 @@ int models_replicas(struct models *models, const uint32_t *tokens, size_t n,
     if (s && keys && s->dispatch.scheduler) {
         uint64_t seed = block_key_seed(s->config.model, "", "");
 
-        (void)block_keys_compute(tokens, n, bt, seed, keys);
+        block_keys_compute(tokens, n, bt, seed, keys);
         uint32_t held = n_held(s, keys, n / bt);
         if (held > 0)
             rc = copies_change(s, keys, held, seed, copies, out) ? -ENOMEM : 0;

@@ -216,7 +216,7 @@ static void bury(struct models *models, struct service *s)
     models->past.index_evicted += prefix_index_stats(s->index).evicted;
     service_free_one(s);
 #ifdef __GLIBC__
-    (void)malloc_trim(0);
+    malloc_trim(0);
 #endif
 }
 

@@ -69,7 +69,7 @@ static bool pack_conductors(struct service *s)
 
 static void send_conductors(struct service *s, struct worker *w)
 {
-    if (w->link && (w->hello.capabilities & PROTO_CAP_CONDUCTORS))
+    if (w->link)
         worker_link_send(w->link, &s->out);
 }
 

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/address.h"
+#include "base/bug.h"
 #include "base/clock.h"
 #include "base/entropy.h"
 #include "base/error.h"
@@ -39,6 +40,11 @@ static void on_inbox(evutil_socket_t, short, void *arg)
 static void on_tick(evutil_socket_t, short, void *arg)
 {
     struct service *s = arg;
+    const char *pool = pool_broken(s->pool);
+    const char *index = prefix_index_broken(s->index);
+
+    if (pool || index)
+        bug("model %s: %s", s->config.model, pool ? pool : index);
 
     instances_tick(s, event_loop_away_us(&s->tick.us, clock_now_us(), TICK_US));
     index_tick(s);

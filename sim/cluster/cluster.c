@@ -68,6 +68,15 @@ static int check_nodes(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
     return check_order(c, err);
 }
 
+/* Whether one has another tier than its device. */
+static bool has_more_tiers(const struct cluster_tier *tiers)
+{
+    for (unsigned t = TIER_DEVICE + 1; t < BLOCK_TIERS; t++)
+        if (tiers[t].capacity_tokens > 0)
+            return true;
+    return false;
+}
+
 static int check_memory(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
 {
     bool decodes = c->decode_nodes + c->coupled_nodes > 0;
@@ -84,8 +93,7 @@ static int check_memory(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
     if (decodes && !(c->cost.decode[0] + c->cost.decode[1] > 0.0))
         return refuse(err, "%s: nodes that decode need a decode cost", c->name);
     if (c->cache_at == CLUSTER_CACHE_AT_DISPATCH &&
-        (c->coupled_nodes > 0 || c->tiers[TIER_HOST].capacity_tokens > 0 ||
-         c->tiers[TIER_DISK].capacity_tokens > 0))
+        (c->coupled_nodes > 0 || has_more_tiers(c->tiers)))
         return refuse(err,
                       "%s: conventions.cache_at: \"dispatch\" is for "
                       "prefill nodes with one tier",
@@ -144,7 +152,7 @@ static int check_groups(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
         if (g->has_decode && !(g->decode_us[0] + g->decode_us[1] > 0.0))
             return refuse(err, "%s: groups: decode_us: no cost", c->name);
         if (c->cache_at == CLUSTER_CACHE_AT_DISPATCH &&
-            (g->has_tier[TIER_HOST] || g->has_tier[TIER_DISK]))
+            has_more_tiers(g->tiers))
             return refuse(err,
                           "%s: conventions.cache_at: \"dispatch\" is for "
                           "prefill nodes with one tier",
@@ -310,14 +318,14 @@ void cluster_node_name(const struct cluster *cluster, uint32_t i, char *name,
                        size_t size)
 {
     if (cluster_pair_prefills(cluster, i))
-        (void)snprintf(name, size, "prefill-%u", (unsigned)i);
+        snprintf(name, size, "prefill-%u", (unsigned)i);
     else if (cluster_pair_decodes(cluster, i))
-        (void)snprintf(name, size, "decode-%u", (unsigned)i);
+        snprintf(name, size, "decode-%u", (unsigned)i);
     else if (i < cluster->coupled_nodes)
-        (void)snprintf(name, size, "coupled-%u", (unsigned)i);
+        snprintf(name, size, "coupled-%u", (unsigned)i);
     else if (i < cluster->prefill_nodes)
-        (void)snprintf(name, size, "prefill-%u", (unsigned)i);
+        snprintf(name, size, "prefill-%u", (unsigned)i);
     else
-        (void)snprintf(name, size, "decode-%u",
-                       (unsigned)(i - cluster->prefill_nodes));
+        snprintf(name, size, "decode-%u",
+                 (unsigned)(i - cluster->prefill_nodes));
 }

@@ -95,9 +95,9 @@ static void load_cost_file(struct fields *f, const struct fields_object *o,
     fields_text(f, o, "file", name, sizeof(name), NULL);
     if (f->rc != 0)
         return;
-    (void)snprintf(path, sizeof(path), "%.*s%s",
-                   slash && name[0] != '/' ? (int)(slash + 1 - f->file) : 0,
-                   f->file, name);
+    snprintf(path, sizeof(path), "%.*s%s",
+             slash && name[0] != '/' ? (int)(slash + 1 - f->file) : 0, f->file,
+             name);
     char why[256];
     int rc = cost_model_load_file(path, &c->cost, why, sizeof(why));
 
@@ -186,22 +186,17 @@ static void read_prefill(struct fields *f, const struct fields_object *root,
     struct fields_object o =
         fields_object(f, root, "prefill", "prefill.", false);
 
-    fields_known(f, &o,
-                 "nodes order step_tokens mix_requests max_waiting "
-                 "prefix_cache device host pipeline_stages disk "
-                 "handover_ms groups");
+    fields_known(
+        f, &o,
+        "nodes order step_tokens mix_requests max_waiting "
+        "prefix_cache pipeline_stages handover_ms groups " BLOCK_TIER_NAMES);
     c->prefill_nodes =
         (uint32_t)fields_integer(f, &o, "nodes", 1, CLUSTER_NODES_MAX, NULL);
     c->pipeline_stages = (uint32_t)fields_integer(f, &o, "pipeline_stages", 1,
                                                   CLUSTER_STAGES_MAX, &one);
     read_server(f, &o, c);
-    (void)cluster_read_tier(f, &o, "device", "prefill.device.", false,
-                            &c->tiers[TIER_DEVICE]);
-    (void)cluster_read_tier(f, &o, "host", "prefill.host.", true,
-                            &c->tiers[TIER_HOST]);
-    (void)cluster_read_tier(f, &o, "disk", "prefill.disk.", true,
-                            &c->tiers[TIER_DISK]);
-    cluster_read_groups(f, &o, false, "nodes prefill_us device host disk", c);
+    cluster_read_tiers(f, &o, true, c->tiers, NULL);
+    cluster_read_groups(f, &o, false, "nodes prefill_us " BLOCK_TIER_NAMES, c);
 }
 
 static void read_memory(struct fields *f, const struct fields_object *o,
@@ -311,7 +306,7 @@ static void read_cluster(struct fields *f, const struct fields_object *root,
     char why[CLUSTER_ERROR_BYTES];
 
     fields_constant(f, root, "format", "conductor-cluster");
-    (void)fields_integer(f, root, "version", 1, 1, NULL);
+    fields_integer(f, root, "version", 1, 1, NULL);
     fields_known(
         f, root,
         "format version name about model cost prefill decode "

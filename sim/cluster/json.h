@@ -1,6 +1,6 @@
 /*
  * Reads the parts of a cluster file on differences between nodes, and between
- * reality and predictions. Internal to sim/cluster: json.c reads the rest.
+ * reality and predictions, for json.c; and tiers, for others, too.
  */
 #ifndef SIM_CLUSTER_JSON_H
 #define SIM_CLUSTER_JSON_H
@@ -11,12 +11,11 @@
 #define CLUSTER_TOKENS_MAX INT64_C(1000000000000)
 #define CLUSTER_TERM_MAX_US 1e9 /* largest cost term, in us */
 
-/* Reads a tier's memory: object `key` of `of`; `path` is the prefix of its
- * fields in errors. If `optional`, it may be missing, and *tier stays as it is.
- * Returns whether it is there. */
-bool cluster_read_tier(struct fields *f, const struct fields_object *of,
-                       const char *key, const char *path, bool optional,
-                       struct cluster_tier *tier);
+/* Reads the memory of a node's tiers, one object of `of` each. One that is
+ * missing stays as it is; if `device`, that one must be there.
+ *   has  (BLOCK_TIERS) gets which are there; NULL = not asked. */
+void cluster_read_tiers(struct fields *f, const struct fields_object *of,
+                        bool device, struct cluster_tier *tiers, bool *has);
 
 /* Reads "groups", if any, of `o`: the object "prefill", "decode" or "coupled".
  * `keys`: the fields that a group may have. */

@@ -12,21 +12,29 @@
 #define SPEED_MAX 100.0
 #define MAX_TOKENS_MAX (16 << 20)
 
-bool cluster_read_tier(struct fields *f, const struct fields_object *of,
-                       const char *key, const char *path, bool optional,
-                       struct cluster_tier *tier)
+void cluster_read_tiers(struct fields *f, const struct fields_object *of,
+                        bool device, struct cluster_tier *tiers, bool *has)
 {
     const double free_reads = 0.0;
-    struct fields_object o = fields_object(f, of, key, path, optional);
+    char path[2 * PATH_BYTES];
 
-    if (!o.json)
-        return false;
-    fields_known(f, &o, "tokens gbytes_per_s");
-    tier->capacity_tokens =
-        fields_integer(f, &o, "tokens", 1, CLUSTER_TOKENS_MAX, NULL);
-    tier->read_bytes_per_s =
-        fields_number(f, &o, "gbytes_per_s", 1e-6, 1e9, &free_reads) * 1e9;
-    return true;
+    for (unsigned t = 0; t < BLOCK_TIERS; t++) {
+        const char *name = block_tiers[t].name;
+
+        snprintf(path, sizeof(path), "%s%s.", of->path, name);
+        struct fields_object o =
+            fields_object(f, of, name, path, !device || t != TIER_DEVICE);
+
+        if (has)
+            has[t] = o.json;
+        if (!o.json)
+            continue;
+        fields_known(f, &o, "tokens gbytes_per_s");
+        tiers[t].capacity_tokens =
+            fields_integer(f, &o, "tokens", 1, CLUSTER_TOKENS_MAX, NULL);
+        tiers[t].read_bytes_per_s =
+            fields_number(f, &o, "gbytes_per_s", 1e-6, 1e9, &free_reads) * 1e9;
+    }
 }
 
 static bool read_terms(struct fields *f, const struct fields_object *o,
@@ -40,20 +48,6 @@ static bool read_terms(struct fields *f, const struct fields_object *o,
             fields_refuse(f, o->path, key, "term %zu: %g us: must be 0 to %g",
                           i, us[i], CLUSTER_TERM_MAX_US);
     return true;
-}
-
-static void read_group_tiers(struct fields *f, const struct fields_object *o,
-                             struct cluster_group *g)
-{
-    static const char *const names[BLOCK_TIERS] = {
-        [TIER_DEVICE] = "device", [TIER_HOST] = "host", [TIER_DISK] = "disk"};
-    char path[2 * PATH_BYTES];
-
-    for (unsigned t = 0; t < BLOCK_TIERS; t++) {
-        (void)snprintf(path, sizeof(path), "%s%s.", o->path, names[t]);
-        g->has_tier[t] =
-            cluster_read_tier(f, o, names[t], path, true, &g->tiers[t]);
-    }
 }
 
 static void read_group(struct fields *f, const struct fields_object *o,
@@ -72,7 +66,7 @@ static void read_group(struct fields *f, const struct fields_object *o,
         fields_integer(f, o, "kv_tokens", 1, CLUSTER_TOKENS_MAX, &as_others);
     g->decode_max_batch =
         (uint32_t)fields_integer(f, o, "max_batch", 1, 1 << 16, &as_others);
-    read_group_tiers(f, o, g);
+    cluster_read_tiers(f, o, false, g->tiers, g->has_tier);
     if (coupled && g->decode_kv_tokens > 0) {
         g->has_tier[TIER_DEVICE] = true;
         g->tiers[TIER_DEVICE].capacity_tokens = g->decode_kv_tokens;
@@ -101,8 +95,8 @@ void cluster_read_groups(struct fields *f, const struct fields_object *o,
                           CLUSTER_GROUPS_MAX);
             return;
         }
-        (void)snprintf(name, sizeof(name), "%sgroups[%zu]", o->path, i);
-        (void)snprintf(path, sizeof(path), "%s.", name);
+        snprintf(name, sizeof(name), "%sgroups[%zu]", o->path, i);
+        snprintf(path, sizeof(path), "%s.", name);
         if (!json_is_object(one.json))
             fields_refuse_got(f, "", name, "an object", one.json);
         *g = (struct cluster_group){.decodes = decodes,
@@ -127,9 +121,9 @@ static void read_speeds(struct fields *f, const struct fields_object *root,
     if (!list)
         return;
     nodes = nodes < CLUSTER_SPEEDS_MAX ? nodes : CLUSTER_SPEEDS_MAX;
-    (void)snprintf(expected, sizeof(expected),
-                   "an array of 1 to %lu numbers of %g to %g",
-                   (unsigned long)nodes, SPEED_MIN, SPEED_MAX);
+    snprintf(expected, sizeof(expected),
+             "an array of 1 to %lu numbers of %g to %g", (unsigned long)nodes,
+             SPEED_MIN, SPEED_MAX);
     if (n == 0 || n > nodes) {
         fields_refuse_value(f, root, "node_speed", expected);
         return;

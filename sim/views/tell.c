@@ -30,7 +30,7 @@ void sim_views_steps(struct sim_view *view, const struct sim_node *node,
 
     if (steps <= *told)
         return;
-    (void)pool_decode_advance(view->pool, node->id, (int64_t)(steps - *told));
+    pool_decode_advance(view->pool, node->id, (int64_t)(steps - *told));
     *told = steps;
 }
 
@@ -57,7 +57,7 @@ static void hear_sent(struct sim *sim, struct sim_view *view,
     /* A commit books own slow reads by the blocks that the scheduler looked up
      * last. */
     if (!sent->decision.chosen.planned)
-        (void)schedule_look(s, ask.keys, ask.n_keys, ask.n_tokens, true);
+        schedule_look(s, ask.keys, ask.n_keys, ask.n_tokens, true);
     if (schedule_commit(s, &ask, &sent->decision) < 0)
         sim->summary.crowded++;
 }
@@ -70,9 +70,9 @@ static void hear_decodes(struct sim *sim, struct sim_view *view,
 
     sim_views_steps(view, &sim->nodes[slot], sim->nodes[slot].batch.step);
     steps = view->told_steps[slot] - (uint64_t)item->number;
-    (void)pool_decode_started(view->pool, item->node, item->request_id);
-    (void)pool_decode_progress(view->pool, item->node, item->request_id,
-                               1 + (int64_t)steps);
+    pool_decode_started(view->pool, item->node, item->request_id);
+    pool_decode_progress(view->pool, item->node, item->request_id,
+                         1 + (int64_t)steps);
     dispatch_link_freed(&view->dispatch);
 }
 
@@ -92,7 +92,7 @@ static void hear_ended(struct sim *sim, struct sim_view *view,
         &sim->nodes[pool_get(view->pool, item->node)->slot];
 
     sim_views_steps(view, node, node->batch.step);
-    (void)pool_decode_done(view->pool, item->node, item->request_id);
+    pool_decode_done(view->pool, item->node, item->request_id);
     dispatch_freed(&view->dispatch);
 }
 
@@ -118,11 +118,10 @@ static void hear(struct sim *sim, struct sim_view *view,
         dispatch_freed(&view->dispatch);
         break;
     case SIM_NEWS_COMES:
-        (void)pool_decode_comes(pool, item->node, id, sim->now_us);
+        pool_decode_comes(pool, item->node, id, sim->now_us);
         break;
     case SIM_NEWS_DONE:
-        (void)pool_prefill_done(pool, item->node, id, item->number,
-                                sim->now_us);
+        pool_prefill_done(pool, item->node, id, item->number, sim->now_us);
         dispatch_freed(&view->dispatch);
         break;
     case SIM_NEWS_RETURNS:

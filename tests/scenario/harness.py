@@ -663,7 +663,7 @@ class Peer:
               name='stranger', model='tiny', fingerprint=1,
               block_tokens=BLOCK_TOKENS, window_tokens=32768, vocab=512,
               capacity_blocks=1000, kv_bytes_per_token=1024,
-              host='127.0.0.1', capabilities=17, newest=None, more=b''):
+              host='127.0.0.1', capabilities=0, newest=None, more=b''):
         payload = struct.pack('<IHHBBQ', magic, version, newest or version,
                               kind, role, capabilities)
         payload += cls.text(name) + cls.text('cpu') + cls.text(model)

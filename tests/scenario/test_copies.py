@@ -282,8 +282,8 @@ class Daemon(Case):
         cluster = Cluster(self)
         cluster.start_conductor()
         document = 'Blocks of one that others are to copy. ' * 4
-        a, b = (PlayedWorker(cluster.ports['worker'], name, 'both',
-                             capabilities=19 | 1 << 9) for name in 'ab')
+        a, b = (PlayedWorker(cluster.ports['worker'], name, 'both')
+                for name in 'ab')
         cluster.wait_ready(2, 2)
         blocks = cluster.api.post('/admin/blocks', {
             'prompt': document}).body['blocks']

@@ -9,7 +9,6 @@ import threading
 from harness import BLOCK_TOKENS, Case, Peer, wait_until
 
 STORED, REMOVED, CLEARED, MARK, INVENTORY = 26, 27, 28, 29, 13
-ALL_CAPABILITIES = 1 | 4 | 16
 
 
 class Holder(Peer):
@@ -21,7 +20,6 @@ class Holder(Peer):
         self.name = name
         self.asked = 0
         self.over = threading.Event()
-        hello.setdefault('capabilities', ALL_CAPABILITIES)
         self.send(self.hello(name=name, capacity_blocks=blocks, **hello))
         kind, payload = self.receive()
         if kind != self.WELCOME:
@@ -221,21 +219,6 @@ class SmallIndex(Case):
         self.disperse(crowd)
         wait_until('it is given up', lambda: 'endless: its inventory did not '
                    'end in time' in cluster.conductor.log(), 60)
-
-    def test_one_that_cannot_is_not_asked(self):
-        cluster = self.conductor()
-        old = self.join(Holder, cluster, 'old', capabilities=17)
-        crowd = self.crowd(cluster)
-        teller = self.join(Teller, cluster, 'teller')
-        for peer in old, teller:
-            peer.stored(self.blocks(4000))
-        self.wait_applied(cluster, 2 * 4000)
-        teller.keys = self.blocks(10)
-        wait_until('they have no room for all', lambda: all(
-            self.indexed(cluster, n) < 4000 for n in ('old', 'teller')))
-        self.disperse(crowd)
-        wait_until('the other one is asked', lambda: teller.asked > 0)
-        self.assertEqual(old.asked, 0)
 
     def test_a_worker_tells_its_inventory(self):
         """A real worker, of which the index loses blocks to a crowd."""

@@ -10,7 +10,6 @@ import wire
 from harness import cost_model_json, mostly_waits, wait_until
 from test_load import LoadCase
 
-CAP_PATHS = 1 << 13
 LAYERS = 80  # of llama3-70b
 LAYER_BYTES = 2 * 8 * 16  # of a block of the timed engine
 
@@ -55,20 +54,6 @@ class Trickle:
 
 
 class Peers(LoadCase):
-    def test_a_peer_that_serves_no_fetch(self):
-        """It says so in WELCOME: what was to be loaded is computed."""
-        t = self.worker('t', 'both')
-        peer = wire.Conductor()
-        t.prefill(1, [1] * 40, 1, mode=wire.LOAD,
-                  sources=[(('127.0.0.1', peer.port), 0, 2)])
-        link = wire.Link(peer.listener.accept()[0])
-        link.wait(wire.HELLO)
-        link.send(wire.welcome(capabilities=2))
-        self.assertEqual(t.prefill_done(1, limit_s=4)['computed'], 40)
-        self.assertEqual([k for k, _, _ in link.frames], [wire.HELLO])
-        link.close()
-        peer.close()
-
     @mostly_waits
     def test_transports(self):
         """The best transport that both have moves blocks."""
@@ -78,8 +63,7 @@ class Peers(LoadCase):
         workers = []
         for i, (mine, used) in enumerate((('shm,tcp', 'shm'), ('tcp', 'tcp'))):
             t = self.worker(f't{i}', 'both', '--transports', mine,
-                            '--load-gbps', '0.1',
-                            reply=wire.welcome(capabilities=CAP_PATHS))
+                            '--load-gbps', '0.1')
             t.prefill(10 + i, tokens, 4, mode=wire.LOAD,
                       sources=[(a.address, 0, 49)])
             done = t.prefill_done(10 + i, 60)

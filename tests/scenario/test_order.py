@@ -14,11 +14,11 @@ class PlayedWorker(wire.Link):
     """A worker's side of its link to a real conductor."""
 
     def __init__(self, port, name, role, disk_blocks=0, window=32768,
-                 capabilities=19, peer_port=9, blocks=1000):
+                 peer_port=9, blocks=1000):
         super().__init__(socket.create_connection(('127.0.0.1', port), 10))
         self.send(wire.frame(wire.HELLO, 0, struct.pack(
-            '<IHHBBQ', wire.MAGIC, wire.VERSION, wire.VERSION, 2, wire.ROLES[role],
-            capabilities) +
+            '<IHHBBQ', wire.MAGIC, wire.VERSION, wire.VERSION, 2,
+            wire.ROLES[role], 0) +
             wire.text(name) + wire.text('played') + wire.text('tiny') +
             struct.pack('<QIIIQQQII', 99, BLOCK_TOKENS, window, 512, blocks, 64,
                         disk_blocks, 64, 2) + wire.text('127.0.0.1') +

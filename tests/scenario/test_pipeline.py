@@ -11,7 +11,7 @@ import wire
 from harness import cost_model_json, mostly_waits, wait_until
 from test_worker import BLOCK, WorkerCase
 
-CAPABILITIES = 3 | 1 << 8
+CAPABILITIES = 1 << 8
 LAYERS = 4  # of tiny
 CHUNK = 50
 ROW_BYTES = 16  # of engine timed
@@ -173,7 +173,7 @@ class PipelineTrouble(PipelineCase):
         self.finishes_alone(leader, want)
 
     def test_no_stages_there(self):
-        leader, want, member = self.stand_in(capabilities=3)
+        leader, want, member = self.stand_in(capabilities=0)
         self.begin(leader, member)
         link = member.accept()
         self.finishes_alone(leader, want)

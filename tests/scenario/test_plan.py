@@ -9,7 +9,6 @@ from harness import BLOCK_TOKENS, Case, Cluster, wait_until
 from test_order import PlayedCase, PlayedWorker
 import wire
 
-CAP_PATHS = 1 << 13
 BYTES_PER_TOKEN = 64
 BLOCK_BYTES = BLOCK_TOKENS * BYTES_PER_TOKEN
 PROMPT = 'p' * (10 * BLOCK_TOKENS + 5)
@@ -235,8 +234,7 @@ class Plan(PlayedCase):
         there; what cannot be closes its connection."""
         self.begin_cluster()
         port = self.cluster_.ports['worker']
-        workers = {name: PlayedWorker(port, name, 'prefill', peer_port=at,
-                                      capabilities=CAP_PATHS | 19)
+        workers = {name: PlayedWorker(port, name, 'prefill', peer_port=at)
                    for name, at in (('q', 11), ('r', 12))}
         q, r = workers['q'], workers['r']
         host = '127.0.0.1'
@@ -260,12 +258,9 @@ class Plan(PlayedCase):
         wait_until('they are not', lambda: rates() == {})
         for bad in ([(host, 9, 'tcp', 0)], [(host, 9, 'tcp', 1 << 45)],
                     [(host, 9, 'tcp', 1)] * 17):
-            s = PlayedWorker(port, 's', 'prefill', capabilities=CAP_PATHS | 19)
+            s = PlayedWorker(port, 's', 'prefill')
             s.paths(*bad)
             s.wait_closed()
-        old = PlayedWorker(port, 's', 'prefill')
-        old.paths((host, 9, 'tcp', 1))
-        old.wait_closed()
         q.close()
         self.finish()
 

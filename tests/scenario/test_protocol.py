@@ -81,10 +81,6 @@ class Strangers(Case):
         self.refused(self.hello(host='192.0.2.7'), '192.0.2.7', '127.0.0.1',
                      '--listen')
 
-    def test_what_a_worker_cannot_do(self):
-        """Nothing is asked of a worker that it does not name."""
-        self.refused(self.hello(role=2, capabilities=1), 'KV_BEGIN')
-
     def test_names_nobody_could_print(self):
         for name in '', 'a b', 'a\nb', 'ü', '\x7f':
             with self.subTest(name=name):

@@ -122,8 +122,7 @@ class Led(WorkerCase):
         self.launch('w', 'prefill', '--conductor',
                     f'127.0.0.1:{self.conductor.port},'
                     f'127.0.0.1:{other.port}')
-        capable = wire.welcome(capabilities=3 | 1 << 10)
-        old, new = (c.accept(capable) for c in (self.conductor, other))
+        old, new = (c.accept() for c in (self.conductor, other))
         self.links += [old, new]
         for link, token in (old, 5), (new, 7):
             link.send(wire.frame(wire.LEAD, 0, struct.pack('<Q', token)))
@@ -132,7 +131,7 @@ class Led(WorkerCase):
         old.wait(wire.LEAVING)
         old.send(wire.frame(wire.LEAVE, 0))
         old.wait_closed()
-        again = self.conductor.accept(capable)
+        again = self.conductor.accept()
         self.links.append(again)
         self.assertEqual(wire.parse_hello(again.wait(wire.HELLO))['role'], 1)
 

@@ -99,7 +99,7 @@ def kv_layer(rid, layer, start, n, block_tokens=16, blocks=None, sums=None):
 
 
 def hello(kind=3, version=VERSION, fingerprint=0, block_tokens=256,
-          nonce=bytes(32), capabilities=25, port=0):
+          nonce=bytes(32), capabilities=8, port=0):
     return frame(HELLO, 0, struct.pack('<IHHBBQ', MAGIC, version, version, kind,
                                        3, capabilities) + text('python') + text('cpu') +
                  text('tiny') + struct.pack('<QIIIQQQII', fingerprint,
@@ -108,7 +108,7 @@ def hello(kind=3, version=VERSION, fingerprint=0, block_tokens=256,
                  text('') + struct.pack('<H', port) + nonce)
 
 
-def welcome(heartbeat_ms=200, queue_order='uncached_first', capabilities=3):
+def welcome(heartbeat_ms=200, queue_order='uncached_first', capabilities=0):
     return frame(WELCOME, 0, struct.pack('<HQII', VERSION, capabilities, 7,
                                          heartbeat_ms) +
                  text(queue_order))
@@ -447,7 +447,7 @@ class Holder:
     def serve(self, sock):
         n, _, _, _ = struct.unpack('<IHHQ', exactly(sock, 16))
         kind = exactly(sock, n)[8]
-        sock.sendall(frame(WELCOME, 0, struct.pack('<HQII', VERSION, 9, 0, 0) +
+        sock.sendall(frame(WELCOME, 0, struct.pack('<HQII', VERSION, 8, 0, 0) +
                            text('')))
         if kind == 3:
             self.link = Link(sock)

@@ -326,7 +326,7 @@ bool pool_check(const struct pool *pool)
             !check_work(&slot->view))
             return false;
     }
-    return own_costs == pool->n_own_costs && units == pool->keys.used_units &&
-           arena_check(&pool->keys) && check_pending(pool->pending) &&
-           check_bookings(pool);
+    return !pool->broken && own_costs == pool->n_own_costs &&
+           units == pool->keys.used_units && arena_check(&pool->keys) &&
+           check_pending(pool->pending) && check_bookings(pool);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bug.h"
 #include "predictor/cost_model.h"
 #include "tests/unit/kv_store_check.h"
 #include "tests/unit/suite.h"
@@ -824,6 +825,14 @@ static void test_states(void)
     for (unsigned from = 0; from < REQUEST_STATES; from++)
         for (unsigned to = 0; to < REQUEST_STATES; to++)
             CU_ASSERT_EQUAL(request_may_go(from, to), may[from][to]);
+    /* Tests abort; without that the request fails, and no other. */
+    struct request r = {.state = REQUEST_PUSHING};
+    const char *aborts = getenv(BUG_ABORTS);
+    unsetenv(BUG_ABORTS);
+    request_set_state(&r, REQUEST_DECODE);
+    CU_ASSERT_TRUE(r.broken);
+    if (aborts)
+        setenv(BUG_ABORTS, "1", 1);
 }
 
 /* What could use the blocks that one under way is about to compute does not

@@ -163,6 +163,24 @@ STORE_TEST(test_match_and_pins, 4, 64)
     kv_store_check(store);
 }
 
+/* A block that nobody holds is released: that changes nothing, and is told. */
+static void test_released_twice(void)
+{
+    struct kv_store *store = new_store(4, 64);
+    uint32_t ids[4];
+
+    fill(store, 3);
+    CU_ASSERT_EQUAL(kv_store_match(store, keys, prompt, 4, ids), 3);
+    for (int i = 0; i < 3; i++)
+        kv_store_release(store, ids[i]);
+    CU_ASSERT_PTR_NULL(kv_store_broken(store));
+    kv_store_release(store, ids[1]);
+    CU_ASSERT_STRING_EQUAL(kv_store_broken(store), "b->pins > 0");
+    CU_ASSERT_PTR_NULL(kv_store_broken(store));
+    kv_store_check(store);
+    kv_store_free(store);
+}
+
 /* A child computed on a colliding parent must not be found through the key of
  * the other parent, although key, tokens and parent key are all equal. */
 STORE_TEST(test_parent_identity, 4, 64)
@@ -675,6 +693,7 @@ static const struct suite_test tests[] = {
     {"configuration", test_config},
     {"memory", test_memory},
     {"match and pins", test_match_and_pins},
+    {"released twice", test_released_twice},
     {"parent identity", test_parent_identity},
     {"identity", test_identity},
     {"duplicate", test_duplicate},

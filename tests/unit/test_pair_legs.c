@@ -247,10 +247,21 @@ TEXT_BUF_TEST(test_usage)
 
 static void test_table(void)
 {
-    CU_ASSERT_PTR_NULL(pair_protocol(PAIR_NONE));
-    for (unsigned i = 1; i < PAIR_CONNECTORS; i++)
-        CU_ASSERT_STRING_EQUAL(pair_protocol((enum pair_connector)i)->name,
-                               pair_connector_names[i]);
+    static const struct {
+        const char *name;
+        const struct pair_protocol *protocol;
+    } all[PAIR_CONNECTORS] = {{"none", NULL},
+                              {"nixl", &pair_nixl},
+                              {"shared_storage", &pair_shared_storage},
+                              {"sglang", &pair_sglang},
+                              {"offloading", &pair_offloading},
+                              {"mooncake", &pair_mooncake}};
+
+    for (unsigned i = 0; i < PAIR_CONNECTORS; i++) {
+        CU_ASSERT_STRING_EQUAL(pair_connector_names[i], all[i].name);
+        CU_ASSERT_PTR_EQUAL(pair_protocol((enum pair_connector)i),
+                            all[i].protocol);
+    }
     CU_ASSERT_PTR_NULL(pair_connector_names[PAIR_CONNECTORS]);
 }
 

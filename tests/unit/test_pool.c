@@ -100,7 +100,10 @@ SMALL_POOL_TEST(test_health)
     CU_ASSERT_EQUAL(pool_get(pool, id)->health, HEALTH_STARTING);
     CU_ASSERT_EQUAL(pool_set_health(pool, id, HEALTH_READY), 0);
     CU_ASSERT_EQUAL(pool_set_health(pool, id, HEALTH_READY), 0);
+    CU_ASSERT_PTR_NULL(pool_broken(pool));
     CU_ASSERT_EQUAL(pool_set_health(pool, id, HEALTH_STARTING), -EPERM);
+    CU_ASSERT_PTR_NOT_NULL(pool_broken(pool));
+    CU_ASSERT_PTR_NULL(pool_broken(pool)); /* it is told once */
     CU_ASSERT_EQUAL(pool_set_health(pool, id, HEALTH_SUSPECT), 0);
     CU_ASSERT_EQUAL(pool_set_health(pool, id, HEALTH_READY), 0);
     CU_ASSERT_EQUAL(pool_set_health(pool, id, HEALTH_DRAINING), 0);

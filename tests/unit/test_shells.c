@@ -708,7 +708,6 @@ static void join(struct rig *r, int i)
     struct msg_hello hello = {
         .kind = PROTO_PEER_WORKER,
         .role = prefills ? PROTO_ROLE_PREFILL : PROTO_ROLE_DECODE,
-        .capabilities = PROTO_CAP_ALL,
         .fingerprint = 7,
         .block_tokens = BLOCK,
         .window_tokens = 10000,

@@ -521,46 +521,6 @@ static void test_no_grant(void)
     pair_fini(&p);
 }
 
-/* A peer gets no frames that it is not capable of, which would close the
- * connection for its other jobs. */
-static void test_incapable(void)
-{
-    struct engine_kv_layout l = layout(2, 64);
-    struct pair p;
-
-    pair_init(&p, &l, 8, SITE_TCP);
-    p.to.transfer->hello.capabilities &= ~(uint64_t)PROTO_CAP_FETCH_TCP;
-    push_begin(&p, 2 * BT);
-    while (!p.from.pushed->push.granted)
-        turn(&p);
-    site_begin(&p.from, transfer_port(p.to.transfer), 1, LOAD_MODE_LOAD);
-    until_done(&p.from);
-    CU_ASSERT_EQUAL(site_came(&p.from, false), 0);
-    site_drop(&p.from);
-    p.from.pushed->position = 2 * BT;
-    site_push_end(&p.from);
-    while (!p.to.receive_over)
-        turn(&p);
-    CU_ASSERT_STRING_EQUAL(p.from.why, "");
-    CU_ASSERT_STRING_EQUAL(p.to.why, "");
-    pair_fini(&p);
-
-    pair_init(&p, &l, 8, SITE_TCP);
-    p.to.transfer->hello.capabilities &= ~(uint64_t)PROTO_CAP_PUSH;
-    site_hold(&p.to, 1);
-    site_begin(&p.from, transfer_port(p.to.transfer), 1, LOAD_MODE_LOAD);
-    until_done(&p.from);
-    CU_ASSERT_EQUAL(site_came(&p.from, true), 1);
-    site_drop(&p.from);
-    site_announce(&p.from, BT);
-    struct request *r = p.from.received;
-    snprintf(r->push.host, sizeof(r->push.host), "127.0.0.1");
-    r->push.port = transfer_port(p.to.transfer);
-    CU_ASSERT_EQUAL(transfer_push(p.from.transfer, r, 0), -ENOTSUP);
-    CU_ASSERT_FALSE(transfer_pushes(r));
-    pair_fini(&p);
-}
-
 static int (*true_read)(struct transport_path *, uint64_t, uint64_t,
                         const struct transport_slice *, uint32_t);
 static uint32_t n_spoilt;
@@ -677,7 +637,6 @@ static const struct suite_test tests[] = {
     {"a push that begins twice", test_begun_twice},
     {"no transport", test_no_transport},
     {"no grant", test_no_grant},
-    {"an incapable peer", test_incapable},
     {"read again", test_read_again},
     {"known checksums", test_known_sums},
     {"a push in time", test_push_in_time},

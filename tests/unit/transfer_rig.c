@@ -147,7 +147,7 @@ void site_init(struct site *s, struct event_base *base,
                                     .version_max = PROTO_VERSION,
                                     .kind = PROTO_PEER_WORKER,
                                     .role = PROTO_ROLE_BOTH,
-                                    .capabilities = PROTO_CAP_ALL,
+                                    .capabilities = PROTO_CAP_TRANSPORTS,
                                     .name = "rig",
                                     .block_tokens = layout->block_tokens};
 

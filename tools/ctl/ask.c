@@ -103,7 +103,7 @@ int ctl_ask(struct ctl *ctl, const char *body, const char *path, json_t **json)
     int rc = ctl_try(ctl, body, path, json, error, sizeof error);
 
     if (rc)
-        (void)options_complain(CTL_NAME, "%s", error);
+        options_complain(CTL_NAME, "%s", error);
     return rc;
 }
 
@@ -114,15 +114,15 @@ int ctl_text(struct ctl *ctl, const char *path, char **text)
 
     if (ask(ctl, CTL_GET, path, &answer,
             (struct trouble){error, sizeof error})) {
-        (void)options_complain(CTL_NAME, "%s", error);
+        options_complain(CTL_NAME, "%s", error);
         return 1;
     }
     if (answer.status == 200) {
         *text = answer.body;
         return 0;
     }
-    (void)refused(ctl, path, &answer, (struct trouble){error, sizeof error});
-    (void)options_complain(CTL_NAME, "%s", error);
+    refused(ctl, path, &answer, (struct trouble){error, sizeof error});
+    options_complain(CTL_NAME, "%s", error);
     free(answer.body);
     return 1;
 }

@@ -111,8 +111,8 @@ static int switch_role(struct ctl *ctl, const struct option_list *words)
     const char *role = words->items[2];
 
     if (strcmp(role, "prefill") != 0 && strcmp(role, "decode") != 0) {
-        (void)options_complain(
-            CTL_NAME, "role: \"%.80s\": must be prefill or decode", role);
+        options_complain(CTL_NAME, "role: \"%.80s\": must be prefill or decode",
+                         role);
         return OPTIONS_EXIT_USAGE;
     }
     return change(ctl, words->items[1],
@@ -129,11 +129,10 @@ static char *replicas_body(const char *copies, const char *prompt,
 
     *n = strtol(copies, &end, 10);
     if (*copies < '0' || *copies > '9' || *end)
-        (void)options_complain(
+        options_complain(
             CTL_NAME, "replicas: N: \"%.80s\": must be a whole number", copies);
     else if (!(json = json_pack("{s:I,s:s}", "copies", *n, "prompt", prompt)))
-        (void)options_complain(CTL_NAME,
-                               "replicas: PROMPT: must be text in UTF-8");
+        options_complain(CTL_NAME, "replicas: PROMPT: must be text in UTF-8");
     body = json ? json_dumps(json, JSON_COMPACT) : NULL;
     json_decref(json);
     return body;
@@ -150,8 +149,8 @@ static json_int_t show_orders(const json_t *orders)
     json_array_foreach(orders, i, one)
     {
         from = json_object_get(one, "from");
-        (void)ctl_show(one, "blocks", a, sizeof a);
-        (void)ctl_show(one, "to", b, sizeof b);
+        ctl_show(one, "blocks", a, sizeof a);
+        ctl_show(one, "to", b, sizeof b);
         if (from)
             printf("copy: %s blocks, from %s to %s\n", a,
                    ctl_show(one, "from", c, sizeof c), b);
@@ -230,7 +229,7 @@ static int show_metrics(struct ctl *ctl, const struct option_list *words)
         }
     free(text);
     if (!found)
-        (void)options_complain(
+        options_complain(
             CTL_NAME, "metrics: \"%s\": in no line; without TEXT all are shown",
             part ? part : "");
     return found ? 0 : 1;
@@ -264,18 +263,18 @@ static const struct command *find(const struct option_list *words)
         if (strcmp(commands[i].name, name) == 0)
             c = &commands[i];
     if (words->count == 0)
-        (void)options_complain(
-            CTL_NAME, "a command is missing; %s --help lists them", CTL_NAME);
+        options_complain(CTL_NAME, "a command is missing; %s --help lists them",
+                         CTL_NAME);
     else if (!c)
-        (void)options_complain(CTL_NAME,
-                               "\"%s\": no such command; try %s "
-                               "--help",
-                               name, CTL_NAME);
+        options_complain(CTL_NAME,
+                         "\"%s\": no such command; try %s "
+                         "--help",
+                         name, CTL_NAME);
     else if (words->count < 1 + c->least)
-        (void)options_complain(CTL_NAME, "%s: needs %s", name, c->needs);
+        options_complain(CTL_NAME, "%s: needs %s", name, c->needs);
     else if (words->count > 1 + c->most)
-        (void)options_complain(CTL_NAME, "%s: \"%s\": too many words", name,
-                               words->items[words->count - 1]);
+        options_complain(CTL_NAME, "%s: \"%s\": too many words", name,
+                         words->items[words->count - 1]);
     else
         return c;
     return NULL;
@@ -292,7 +291,7 @@ static int run(struct ctl *ctl, const struct command *command,
         replay_server_key(&ctl->server, key_file, error, sizeof error))
         return options_complain(CTL_NAME, "--key-file: %s", error);
     if (ca_file && !ctl->server.https) {
-        (void)options_complain(CTL_NAME, "--ca-file: only with https://");
+        options_complain(CTL_NAME, "--ca-file: only with https://");
         return OPTIONS_EXIT_USAGE;
     }
     if (replay_server_trust(&ctl->server, ca_file ? ca_file : "", false, error,
@@ -348,10 +347,10 @@ int main(int argc, char **argv)
         if (command &&
             ctl_where(address, getenv("CONDUCTOR_ADDRESS"), CTL_CONFIG,
                       &ctl.server, ctl.from, why, sizeof why)) {
-            (void)options_complain(CTL_NAME, "%s", why);
+            options_complain(CTL_NAME, "%s", why);
         } else if (command) {
             if (*why)
-                (void)options_complain(CTL_NAME, "%s", why);
+                options_complain(CTL_NAME, "%s", why);
             ctl.server.has_options = true;
             status = run(&ctl, command, &words, key_file, ca_file);
         }

@@ -177,7 +177,7 @@ static int run_screen(struct top *t)
         !event_add(resized, NULL))
         rc = 0;
     while (rc == 0 && !t->quits) {
-        (void)ask(t);
+        ask(t);
         if (t->quits)
             break;
         draw(t);
@@ -196,10 +196,10 @@ static int on_screen(struct top *t)
     int rc;
 
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
-        (void)options_complain(CTL_NAME,
-                               "top: needs a terminal; use %s status, or top "
-                               "--once",
-                               CTL_NAME);
+        options_complain(CTL_NAME,
+                         "top: needs a terminal; use %s status, or top "
+                         "--once",
+                         CTL_NAME);
         return 1;
     }
     setlocale(LC_ALL, "");
@@ -207,10 +207,10 @@ static int on_screen(struct top *t)
     if (!screen) {
         const char *term = getenv("TERM");
 
-        (void)options_complain(CTL_NAME,
-                               "top: TERM: \"%s\": no such terminal is known; "
-                               "use %s status, or top --once",
-                               term ? term : "", CTL_NAME);
+        options_complain(CTL_NAME,
+                         "top: TERM: \"%s\": no such terminal is known; "
+                         "use %s status, or top --once",
+                         term ? term : "", CTL_NAME);
         return 1;
     }
     cbreak();
@@ -228,7 +228,7 @@ static int on_screen(struct top *t)
 static int once(struct top *t)
 {
     if (ask(t)) {
-        (void)options_complain(CTL_NAME, "%s", t->trouble);
+        options_complain(CTL_NAME, "%s", t->trouble);
         return 1;
     }
     make(t, TEXT_LINES, TEXT_COLUMNS);

@@ -64,20 +64,19 @@ static void print_terms(const struct fit_part *part)
 {
     const struct fit_result *r = &part->result;
 
-    (void)printf("  %-18s %14s %12s %9s\n", "term", "us a unit", "std error",
-                 "t");
+    printf("  %-18s %14s %12s %9s\n", "term", "us a unit", "std error", "t");
     for (size_t j = 0; j < part->form->terms; j++) {
         const char *name = part->form->term_names[j];
 
-        (void)printf("  %-18s", name);
+        printf("  %-18s", name);
         if (r->used[j])
-            (void)printf(" %14.6g %12.3g", r->coefficient[j], r->std_error[j]);
+            printf(" %14.6g %12.3g", r->coefficient[j], r->std_error[j]);
         else
-            (void)printf(" %14s %12s", "left out", "-");
+            printf(" %14s %12s", "left out", "-");
         if (r->std_error[j] > 0.0)
-            (void)printf(" %9.1f\n", r->coefficient[j] / r->std_error[j]);
+            printf(" %9.1f\n", r->coefficient[j] / r->std_error[j]);
         else
-            (void)printf(" %9s\n", "-");
+            printf(" %9s\n", "-");
     }
 }
 
@@ -87,20 +86,20 @@ static void print_part(const struct fit_part *part)
     double us = fit_predict_us(part->form, &part->result, (double)worst->a,
                                (double)worst->b);
 
-    (void)printf("%s: %zu points, medians of %zu measurements\n",
-                 part->form->name, part->count, part->rows);
+    printf("%s: %zu points, medians of %zu measurements\n", part->form->name,
+           part->count, part->rows);
     print_terms(part);
-    (void)printf("  R^2 (weighted) %.5f\n", part->result.r2);
-    (void)printf("  relative error, cross-validated: median %.2f %%, "
-                 "p95 %.2f %%\n",
-                 100.0 * part->errors.median_rel, 100.0 * part->errors.p95_rel);
-    (void)printf("  worst point: %s %lld, %s %lld: measured %.6g us, "
-                 "predicted %.6g us (%+.1f %%)\n\n",
-                 part->form->term_names[1], (long long)worst->a,
-                 part->form->terms == COST_MODEL_PREFILL_TERMS ? "cached"
-                                                               : "kv_tokens",
-                 (long long)worst->b, worst->us, us,
-                 100.0 * (us - worst->us) / worst->us);
+    printf("  R^2 (weighted) %.5f\n", part->result.r2);
+    printf("  relative error, cross-validated: median %.2f %%, "
+           "p95 %.2f %%\n",
+           100.0 * part->errors.median_rel, 100.0 * part->errors.p95_rel);
+    printf("  worst point: %s %lld, %s %lld: measured %.6g us, "
+           "predicted %.6g us (%+.1f %%)\n\n",
+           part->form->term_names[1], (long long)worst->a,
+           part->form->terms == COST_MODEL_PREFILL_TERMS ? "cached"
+                                                         : "kv_tokens",
+           (long long)worst->b, worst->us, us,
+           100.0 * (us - worst->us) / worst->us);
 }
 
 static void warn_part(const struct fit_part *part)
@@ -109,17 +108,17 @@ static void warn_part(const struct fit_part *part)
         const char *name = part->form->term_names[j];
 
         if (!part->result.used[j])
-            (void)fprintf(stderr,
-                          "conductor-fit: warning: %s: left out the term %s "
-                          "(%.4g with all terms): with it a cost would fall "
-                          "below 0, or fall where the work rises\n",
-                          part->form->name, name, part->full.coefficient[j]);
+            fprintf(stderr,
+                    "conductor-fit: warning: %s: left out the term %s "
+                    "(%.4g with all terms): with it a cost would fall "
+                    "below 0, or fall where the work rises\n",
+                    part->form->name, name, part->full.coefficient[j]);
         else if (part->result.coefficient[j] < 0.0)
-            (void)fprintf(stderr,
-                          "conductor-fit: warning: %s: the coefficient of %s "
-                          "is negative (%.4g): trust no cost outside of the "
-                          "measured range\n",
-                          part->form->name, name, part->result.coefficient[j]);
+            fprintf(stderr,
+                    "conductor-fit: warning: %s: the coefficient of %s "
+                    "is negative (%.4g): trust no cost outside of the "
+                    "measured range\n",
+                    part->form->name, name, part->result.coefficient[j]);
     }
 }
 
@@ -128,17 +127,15 @@ static void print_report(const struct cost_model *m,
 {
     const struct cost_model_range *r = &m->range;
 
-    (void)printf("%s on %s, %s, %s\n\n", m->model, m->engine, m->machine,
-                 m->date);
+    printf("%s on %s, %s, %s\n\n", m->model, m->engine, m->machine, m->date);
     print_part(&report->prefill);
     print_part(&report->decode);
-    (void)printf("valid for uncached %lld to %lld, cached to %lld, batch to "
-                 "%lld, kv_tokens to %lld\n",
-                 (long long)r->uncached_min_tokens,
-                 (long long)r->uncached_max_tokens,
-                 (long long)r->cached_max_tokens, (long long)r->batch_max,
-                 (long long)r->kv_tokens_max);
-    (void)fflush(stdout);
+    printf("valid for uncached %lld to %lld, cached to %lld, batch to "
+           "%lld, kv_tokens to %lld\n",
+           (long long)r->uncached_min_tokens, (long long)r->uncached_max_tokens,
+           (long long)r->cached_max_tokens, (long long)r->batch_max,
+           (long long)r->kv_tokens_max);
+    fflush(stdout);
     warn_part(&report->prefill);
     warn_part(&report->decode);
 }
@@ -180,11 +177,11 @@ int main(int argc, char **argv)
         goto out;
     status = EXIT_FAILURE;
     if (!o.profiles.items || run(&o, err, sizeof(err)) != 0) {
-        (void)options_complain(usage.name, "%s", err);
+        options_complain(usage.name, "%s", err);
         goto out;
     }
-    (void)printf("wrote %s%s%s\n", o.out, o.plot ? " and " : "",
-                 o.plot ? o.plot : "");
+    printf("wrote %s%s%s\n", o.out, o.plot ? " and " : "",
+           o.plot ? o.plot : "");
     status = EXIT_SUCCESS;
 out:
     free(o.profiles.items);

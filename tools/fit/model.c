@@ -182,7 +182,7 @@ static int explain(const struct fit_part *part, int rc, char *err,
     bool prefill = part->form == &prefill_form;
 
     if (rc == -EDOM)
-        (void)snprintf(
+        snprintf(
             err, err_size,
             "%s: %zu points with %zu different %s and %zu different %s do not "
             "determine %zu coefficients: measure more combinations",
@@ -190,7 +190,7 @@ static int explain(const struct fit_part *part, int rc, char *err,
             prefill ? "uncached_tokens" : "batch", count_distinct(part, true),
             prefill ? "cached_tokens" : "kv_tokens", part->form->terms);
     else
-        (void)snprintf(err, err_size, "%s: %s", name, strerror(-rc));
+        snprintf(err, err_size, "%s: %s", name, strerror(-rc));
     return rc;
 }
 
@@ -262,7 +262,7 @@ int fit_model(const struct profile *profile, struct cost_model *m,
     if (rc == 0)
         rc = take_medians(&report->decode, &profile->decode);
     if (rc != 0) {
-        (void)snprintf(err, err_size, "%s", strerror(-rc));
+        snprintf(err, err_size, "%s", strerror(-rc));
         goto free_report;
     }
     take_range(&range, report);

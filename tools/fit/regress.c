@@ -77,7 +77,7 @@ static int system_fill(struct system *s, const struct fit_form *form,
         if (!(high > 0.0))
             return -EDOM;
         s->scale[column] = high;
-        (void)gsl_vector_scale(&view.vector, 1.0 / high);
+        gsl_vector_scale(&view.vector, 1.0 / high);
     }
     return 0;
 }
@@ -135,7 +135,7 @@ int fit_regress(const struct fit_form *form, const struct fit_point *points,
         rc = system_solve(&s, used, result);
     system_fini(&s);
 restore_handler:
-    (void)gsl_set_error_handler(handler);
+    gsl_set_error_handler(handler);
     return rc;
 }
 

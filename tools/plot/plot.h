@@ -29,7 +29,7 @@ struct plot {
 
 /* Runs a script (see plot_find()) with two arguments, the data in `in` as its
  * input, and `out` as its output; NULL = that of this program. Returns as
- * plot_end(), or -EPIPE when it could not print, which it says. */
+ * plot_end(), or -EPIPE, with a message, when it could not print. */
 [[nodiscard]] int plot_script(const char *name, const char *first,
                               const char *second, FILE *in, FILE *out);
 

@@ -241,8 +241,8 @@ int closed_loop_open(const struct closed_loop_options *options,
         *loop = l;
         return 0;
     }
-    (void)snprintf(error, size, "%s",
-                   l && l->error[0] != '\0' ? l->error : "out of memory");
+    snprintf(error, size, "%s",
+             l && l->error[0] != '\0' ? l->error : "out of memory");
     closed_loop_free(l);
     return rc;
 }

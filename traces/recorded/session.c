@@ -74,7 +74,7 @@ static void read_run(struct fields *f, const struct fields_object *o, size_t i,
         count > RECORDED_ID_MAX || first > RECORDED_ID_MAX - (count - 1)) {
         char key[PATH_BYTES];
 
-        (void)snprintf(key, sizeof key, "add[%zu]", i);
+        snprintf(key, sizeof key, "add[%zu]", i);
         fields_refuse_got(f, o->path, key,
                           "[first id, count], the count above 0 and no id "
                           "above 4294967295",
@@ -233,8 +233,8 @@ static void read_turns(struct fields *f, const struct fields_object *root,
         char name[PATH_BYTES], path[PATH_BYTES + 1];
         struct fields_object one = {json_array_get(requests, i), path};
 
-        (void)snprintf(name, sizeof name, "requests[%zu]", i);
-        (void)snprintf(path, sizeof path, "%s.", name);
+        snprintf(name, sizeof name, "requests[%zu]", i);
+        snprintf(path, sizeof path, "%s.", name);
         if (!json_is_object(one.json))
             fields_refuse_got(f, "", name, "an object", one.json);
         else

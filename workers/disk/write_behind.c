@@ -158,7 +158,7 @@ void write_behind_stored(struct write_behind *wb, uint64_t key)
     /* write_behind_resume() reaches it, after the block that is behind. */
     if (id == KV_BLOCK_NONE || wb->behind_number != 0)
         return;
-    (void)write_or_note(wb, id);
+    write_or_note(wb, id);
 }
 
 void write_behind_resume(struct write_behind *wb)

@@ -275,7 +275,7 @@ void *engine_host_alloc(size_t bytes)
         return NULL;
     /* Without huge pages memory is only slower. */
     if (page == HUGE_BYTES)
-        (void)madvise(memory, rounded, MADV_HUGEPAGE);
+        madvise(memory, rounded, MADV_HUGEPAGE);
     touch(memory, rounded);
     return memory;
 }

@@ -34,9 +34,9 @@ static void take_in(struct load *load, const struct loader_piece *p)
                         load_units_gate(&load->units, load->end));
     /* If the engine has no room or is busy, its step copies the layers. */
     if (engine)
-        (void)engine_kv_upload(engine, &r->blocks.data[p->block], 1,
-                               p->from_layer, p->from_layer + p->n_layers,
-                               &ticket);
+        (void)!engine_kv_upload(engine, &r->blocks.data[p->block], 1,
+                                p->from_layer, p->from_layer + p->n_layers,
+                                &ticket);
 }
 
 /* Returns in words why a block did not come. */

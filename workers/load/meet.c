@@ -138,7 +138,7 @@ uint32_t loader_chunk(struct loader *l, struct request *r, uint32_t most)
     }
     uint32_t n = claim(load, most);
     if (n > 0 || !load->begun)
-        (void)load_check(load); /* the engine may have claimed the rest */
+        load_check(load); /* the engine may have claimed the rest */
     else
         loader_wake_at(l, l->config.now_us() + LOOK_AGAIN_US +
                               (int64_t)meeting_load_us(&m, m.missing));

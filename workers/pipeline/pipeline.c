@@ -15,8 +15,7 @@ struct pipeline *pipeline_new(const struct pipeline_config *config,
     p->config = *config;
     p->hello = *config->hello;
     p->hello.kind = PROTO_PEER_WORKER_PEER;
-    p->hello.capabilities &=
-        PROTO_CAP_STAGES; /* irrelevant between workers otherwise */
+    p->hello.capabilities &= PROTO_CAP_STAGES; /* moves no KV by transports */
     p->ops = ops;
     p->arg = arg;
     TAILQ_INIT(&p->groups);

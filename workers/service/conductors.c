@@ -220,7 +220,7 @@ void worker_turn(struct conductor *c)
     struct worker *w = c->worker;
 
     c->turns = true;
-    if (!c->leave_taken || c->leave_due)
+    if (!c->up || c->leave_due)
         return;
     c->leave_due = true;
     msg_empty_pack(&w->out, FRAME_LEAVING, 0);

@@ -221,7 +221,7 @@ static bool copy_go_on(struct worker *w, struct copy *c, int64_t now_us)
     if (loader_busy(w->loader))
         return false;
     if (now_us < c->due_us) {
-        (void)event_loop_wait(w->copy_next, c->due_us - now_us);
+        event_loop_wait(w->copy_next, c->due_us - now_us);
         return false;
     }
     if (piece_begin(w, c, now_us) == 0) {

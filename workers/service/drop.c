@@ -43,6 +43,18 @@ void worker_drop_all(struct worker *w, const struct conductor *of)
         }
 }
 
+void worker_fail_broken(struct worker *w)
+{
+    struct request *r, *next;
+
+    for (uint32_t i = 0; i < REQUEST_BUCKETS; i++)
+        for (r = LIST_FIRST(&w->requests.buckets[i]); r; r = next) {
+            next = LIST_NEXT(r, by_id);
+            if (r->broken && !r->dead)
+                worker_fail(w, r, PROTO_E_INTERNAL, "an illegal state change");
+        }
+}
+
 void worker_fail(struct worker *w, struct request *r, uint16_t code,
                  const char *why)
 {

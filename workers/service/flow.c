@@ -208,7 +208,7 @@ static bool grant(struct worker *w, struct request *r)
         request_append(r, w->store, r->blocks.ids[i]);
     TAILQ_REMOVE(&w->kv_waits, r, link);
     /* Cannot fail: `r` waits, and its sender is connected. */
-    (void)transfer_grant(w->transfer, r);
+    (void)!transfer_grant(w->transfer, r);
     return true;
 }
 

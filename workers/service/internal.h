@@ -34,10 +34,8 @@ struct conductor {
     uint8_t role;         /* role of this worker, as this conductor knows it */
     bool turns;           /* to be reconnected, to announce another role */
     uint64_t lead;        /* leadership token of its LEAD; 0 = none */
-    bool leave_taken;     /* understands LEAVING */
     bool leave_due;       /* LEAVING sent, no LEAVE yet */
     int64_t named_us;     /* when another conductor last named it; 0 = never */
-    bool takes_paths;     /* understands PATHS; */
     struct msg_paths paths; /* PATHS last sent to it, */
     int64_t paths_us;       /* and when */
 };
@@ -152,7 +150,10 @@ void worker_leave_look(struct worker *w);
 
 /* --- drop.c --- */
 
-/* Tells the conductor that `r` failed, and drops it. */
+/* Fails the requests that an illegal state change broke. */
+void worker_fail_broken(struct worker *w);
+
+/* Tell the conductor that `r` failed, and drop it. */
 void worker_fail(struct worker *w, struct request *r, uint16_t code,
                  const char *why);
 

@@ -1,8 +1,8 @@
 /*
  * Leaving: the worker sends LEAVING and finishes its requests. It exits when
  * every conductor has answered LEAVE, after which no new request arrives, and
- * no request is left; or after --drain-ms. It exits at once if no connected
- * conductor understands LEAVING.
+ * no request is left; or after --drain-ms. It exits at once without a
+ * connected conductor.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -19,7 +19,7 @@ static void end(struct worker *w)
 
 void worker_leave_tell(struct worker *w, struct conductor *c)
 {
-    if (!w->leave.until_us || !c->leave_taken)
+    if (!w->leave.until_us)
         return;
     c->leave_due = true;
     msg_empty_pack(&w->out, FRAME_LEAVING, 0);
@@ -30,13 +30,8 @@ void worker_leave(struct worker *w)
 {
     int64_t now_us = clock_now_us(), limit_us = w->options->drain_ms * 1000ll;
     struct conductor *c;
-    bool taken = false;
 
-    TAILQ_FOREACH(c, &w->conductors, entry)
-    {
-        taken |= c->up && c->leave_taken;
-    }
-    if (w->leave.until_us || !taken || limit_us == 0) {
+    if (w->leave.until_us || !worker_has_conductor(w) || limit_us == 0) {
         end(w);
         return;
     }

@@ -25,8 +25,6 @@ static const char *on_link_up(void *arg, const struct msg_welcome *welcome)
     c->role = w->role;
     c->turns = false;
     c->lead = 0;
-    c->leave_taken = welcome->capabilities & PROTO_CAP_LEAVE;
-    c->takes_paths = welcome->capabilities & PROTO_CAP_PATHS;
     c->paths.n = 0;
     worker_send_events(w); /* others get the news, `c` the inventory */
     worker_send_inventory(w, c);
@@ -42,8 +40,7 @@ static void on_link_down(void *arg)
     struct worker *w = c->worker;
     uint32_t n = w->requests.n;
 
-    c->up = c->asked = c->leave_taken = false;
-    c->leave_due = false;
+    c->up = c->asked = c->leave_due = false;
     c->named_us = clock_now_us(); /* FORGET_US starts now */
     worker_drop_all(w, c);
     log_warn("conductor %s:%u is lost: %u of %u requests are dropped, the "

@@ -140,7 +140,7 @@ static void send_inventory_of(struct worker *w, struct kv_store *store,
     uint32_t cursor = KV_BLOCK_NONE;
 
     kv_store_forget_events(store);
-    (void)kv_store_take_resync(store);
+    kv_store_take_resync(store);
     while (kv_store_inventory(store, &cursor, &e))
         run_add(w, &run, &e);
     run_send(w, &run);
@@ -227,11 +227,11 @@ void worker_send_events(struct worker *w)
 
     anew = (disk && kv_store_take_resync(disk)) || anew;
     if (!anew) {
-        (void)send_next(w, w->store, PROTO_TIER_HOST, kv_store_next_event,
-                        UINT32_MAX);
+        send_next(w, w->store, PROTO_TIER_HOST, kv_store_next_event,
+                  UINT32_MAX);
         if (disk)
-            (void)send_next(w, disk, PROTO_TIER_DISK, kv_store_next_event,
-                            UINT32_MAX);
+            send_next(w, disk, PROTO_TIER_DISK, kv_store_next_event,
+                      UINT32_MAX);
         return;
     }
     msg_empty_pack(&w->out, FRAME_BLOCKS_CLEARED, 0);
@@ -261,8 +261,6 @@ static void send_paths(struct worker *w, struct conductor *to)
     int64_t now_us = clock_now_us();
     struct msg_paths m;
 
-    if (!to->takes_paths)
-        return;
     transfer_paths(w->transfer, &m);
     bool again = m.n > 0 && now_us - to->paths_us >= PATHS_AGAIN_US;
     if (!again && !is_news(&to->paths, &m))

@@ -1,12 +1,11 @@
 /* Requests: memory, blocks and the table. */
 #include "workers/service/request.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
+#include "base/bug.h"
 #include "conductor/core/index/block_key.h"
 #include "proto/wire.h"
 
@@ -45,7 +44,11 @@ bool request_may_go(enum request_state from, enum request_state to)
 
 void request_set_state(struct request *r, enum request_state to)
 {
-    assert(request_may_go(r->state, to));
+    if (!request_may_go(r->state, to)) {
+        bug("request %llu: no transition from %s to %s",
+            (unsigned long long)r->id, state_names[r->state], state_names[to]);
+        r->broken = true;
+    }
     log_debug("request %llu: %s -> %s", (unsigned long long)r->id,
               state_names[r->state], state_names[to]);
     r->state = to;

@@ -189,6 +189,7 @@ struct request {
     LIST_ENTRY(request) by_id;
     TAILQ_ENTRY(request) link; /* in the list of its state, if any */
     bool dead;                 /* dropped: free it when the running step ends */
+    bool broken;               /* an illegal state change: it fails */
 
     uint32_t max_tokens; /* most tokens of the answer, at least 1 */
     bool decodes_here;   /* the answer's tokens need room in the blocks */
@@ -241,8 +242,9 @@ struct request_spec {
 /* Returns whether a request may change from state `from` to `to`. */
 bool request_may_go(enum request_state from, enum request_state to);
 
-/* Brings `r` into state `to`; request_may_go() must allow it. Only this
- * function changes the state; the caller moves `r` between lists. */
+/* Brings `r` into state `to`; where request_may_go() does not allow that, it is
+ * a bug, and `r` will fail. Only this function changes the state; the caller
+ * moves `r` between lists. */
 void request_set_state(struct request *r, enum request_state to);
 
 /* Frees the request. Its blocks must have been released. NULL is a no-op. */

@@ -17,7 +17,7 @@ static void look_again(struct worker *w)
     int64_t at_us = batch_look_us(w->batch, now_us);
 
     if (at_us != INT64_MAX)
-        (void)event_loop_wait(w->poke, at_us - now_us);
+        event_loop_wait(w->poke, at_us - now_us);
 }
 
 /* Hands a chunk of a stage or a led group to the compute thread, if one is

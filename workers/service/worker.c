@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bug.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/event_loop.h"
@@ -38,6 +39,10 @@ static void on_tick(evutil_socket_t, short, void *arg)
     worker_conductors_tick(w, now_us);
     worker_shared_tick(w);
     worker_leave_look(w);
+    worker_fail_broken(w);
+    const char *broken = kv_store_broken(w->store);
+    if (broken)
+        bug("KV store: %s", broken);
 }
 
 static void on_inventory(evutil_socket_t, short, void *arg)
@@ -126,7 +131,7 @@ static void fill_hello(const struct worker *w, struct msg_hello *m)
         .kind = PROTO_PEER_WORKER,
         .role = w->role,
         .capabilities =
-            PROTO_CAP_ALL |
+            PROTO_CAP_TRANSPORTS |
             (w->layout->activation_bytes > 0 ? PROTO_CAP_STAGES : 0u),
         .fingerprint = w->layout->fingerprint,
         .block_tokens = w->layout->block_tokens,

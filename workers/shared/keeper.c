@@ -302,7 +302,7 @@ void shared_keeper_poke(struct shared_keeper *k)
             k->paused_us = now_us + WALK_US;
             return;
         }
-        (void)put_chain(k, id); /* a later walk tries again */
+        put_chain(k, id); /* a later walk tries again */
     }
 }
 

@@ -123,8 +123,8 @@ static int open_one(struct shared_line *l, const struct address *at)
         shared_line_close(l, l->context->errstr);
         return -ENOTCONN;
     }
-    (void)redisSetTimeout(l->context, l->timeout);
-    (void)redisEnableKeepAlive(l->context);
+    redisSetTimeout(l->context, l->timeout);
+    redisEnableKeepAlive(l->context);
     if (l->url->tls &&
         !redis_tls_begin(l->context, l->tls, at->host, why, sizeof(why))) {
         shared_line_close(l, why);
@@ -192,7 +192,7 @@ struct redisReply *shared_line_get(struct shared_line *l)
         if (redisGetReplyFromReader(l->context, &reply) != REDIS_OK)
             fail(l);
         else if (!reply)
-            (void)!read_some(l, &bytes);
+            (void)!read_some(l, &bytes); /* an error leaves no context */
     return reply;
 }
 

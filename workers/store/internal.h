@@ -16,6 +16,7 @@
 
 #include <sys/queue.h>
 
+#include "base/check.h"
 #include "base/heap.h"
 #include "workers/store/kv_store.h"
 
@@ -67,6 +68,7 @@ struct kv_store {
     uint32_t event_head;
     uint32_t event_len;
     bool resync;
+    const char *broken; /* CHECK() */
 };
 
 static inline uint32_t kv_id(const struct kv_store *store,

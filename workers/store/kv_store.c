@@ -177,6 +177,8 @@ void kv_lose_child(struct kv_store *store, uint32_t id, bool stuck)
 {
     struct kv_block *b = &store->blocks[id];
 
+    CHECK(&store->broken, b->children > 0);
+    CHECK(&store->broken, !stuck || b->stuck_children > 0);
     b->children--;
     if (stuck && --b->stuck_children == 0 && b->pins == 0)
         stuck_ends(store, id);
@@ -202,6 +204,7 @@ static void evict(struct kv_store *store, uint32_t id)
     kv_order_remove(store, id);
     b->parent = KV_BLOCK_NONE;
     b->key = 0;
+    CHECK(&store->broken, store->n_held > 0 && store->n_evictable > 0);
     store->n_held--;
     store->n_evictable--;
     store->n_evicted++;
@@ -306,7 +309,7 @@ void kv_store_put_back(struct kv_store *store, uint32_t id)
 {
     struct kv_block *b = &store->blocks[id];
 
-    if (--b->pins > 0)
+    if (!CHECK(&store->broken, b->pins > 0) || --b->pins > 0)
         return;
     if (b->state == KV_PRIVATE) {
         store->n_private--;
@@ -381,6 +384,11 @@ void kv_store_walk(struct kv_store *store)
 bool kv_store_walk_next(struct kv_store *store, struct kv_event *event)
 {
     return kv_store_inventory(store, &store->walked, event);
+}
+
+const char *kv_store_broken(struct kv_store *store)
+{
+    return check_take(&store->broken);
 }
 
 void kv_store_stats(const struct kv_store *store, struct kv_store_stats *stats)

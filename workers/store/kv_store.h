@@ -198,7 +198,10 @@ void kv_store_walk(struct kv_store *store);
  * is stored or removed meanwhile may be missing. */
 bool kv_store_walk_next(struct kv_store *store, struct kv_event *event);
 
-/* Fills `stats`. */
+/* Returns an invariant that broke since the last call; NULL = none. */
+const char *kv_store_broken(struct kv_store *store);
+
+/* Fill `stats`. */
 void kv_store_stats(const struct kv_store *store, struct kv_store_stats *stats);
 
 #endif

@@ -46,7 +46,7 @@ static void *fetch_open(void *arg, struct load_run *run,
     const struct fetch_source *source = arg;
     struct transfer *t = source->transfer;
     struct peer *p = transfer_peer(t, source->host, source->port);
-    bool asks = p && to_block > 0 && peer_can(p, PROTO_CAP_FETCH_TCP);
+    bool asks = p && to_block > 0;
     struct fetch *f = asks ? calloc(1, sizeof(*f)) : NULL;
 
     if (!f)
@@ -81,6 +81,13 @@ static int fetch_read(void *, void *session, struct loader_piece *piece)
     return rc;
 }
 
+/* Ends `f`, whose blocks will not come. */
+static void fetch_fail(struct fetch *f, const char *why)
+{
+    loader_run_failed(f->run, why);
+    move_end(f, -ECONNRESET);
+}
+
 void fetch_ready(void *peer)
 {
     struct peer *p = peer;
@@ -102,12 +109,6 @@ static void fetch_close(void *, void *session)
     struct fetch *f = session;
 
     move_end(f, -ECANCELED);
-}
-
-void fetch_fail(struct fetch *f, const char *why)
-{
-    loader_run_failed(f->run, why);
-    move_end(f, -ECONNRESET);
 }
 
 void fetch_lose(struct fetch *f, const char *why)

@@ -99,12 +99,10 @@ static void inbound_opening(struct inbound *in, const struct frame_header *h,
 static uint64_t capability_of(uint16_t type)
 {
     switch (type) {
-    case FRAME_FETCH:
-        return PROTO_CAP_FETCH_TCP;
-    case FRAME_KV_BEGIN:
-        return PROTO_CAP_PUSH;
     case FRAME_STAGE_BEGIN:
         return PROTO_CAP_STAGES;
+    case FRAME_FETCH:
+    case FRAME_KV_BEGIN:
     case FRAME_TRANSPORTS:
     case FRAME_FETCH_WANT:
         return PROTO_CAP_TRANSPORTS;

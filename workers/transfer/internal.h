@@ -48,12 +48,11 @@ struct peer {
     char host[MSG_HOST_MAX];
     uint16_t port;
     struct handshake handshake;
-    bool welcome;          /* WELCOME came: frames may be sent */
-    uint64_t capabilities; /* common to both sides */
-    int64_t progress_us;   /* time of the last block taken or KV sent */
-    int64_t kept_us;       /* time of the last FETCH_KEEP */
-    struct route *route;   /* to the peer; NULL = TRANSPORTS has not come */
-    uint64_t moved_bytes;  /* over `route`, at the last tick */
+    bool welcome;         /* WELCOME came: frames may be sent */
+    int64_t progress_us;  /* time of the last block taken or KV sent */
+    int64_t kept_us;      /* time of the last FETCH_KEEP */
+    struct route *route;  /* to the peer; NULL = TRANSPORTS has not come */
+    uint64_t moved_bytes; /* over `route`, at the last tick */
     TAILQ_HEAD(, fetch) fetches;
     struct request_list pushes;
     struct guest *guest; /* reads pushed KV; NULL = nothing was pushed */
@@ -230,12 +229,8 @@ void push_end(struct transfer *t, struct request *r, const char *why);
  * out of memory. */
 struct peer *transfer_peer(struct transfer *t, const char *host, uint16_t port);
 
-/* Returns whether `p` takes jobs that need the capability `way`; true before
- * WELCOME, which has the capabilities. */
-bool peer_can(const struct peer *p, enum proto_capability way);
-
-/* Closes and frees an outbound connection without callbacks. No job may be
- * waiting for it. */
+/* Close and free an outbound connection without callbacks. Nobody may wait for
+ * its jobs. */
 void peer_free(struct transfer *t, struct peer *p);
 
 /* --- outbound.c --- */
@@ -327,10 +322,7 @@ void push_send_begin(struct peer *p, struct request *r);
 /* Sends FETCH_KEEP to a peer with open fetches if it is due. */
 void fetch_keep(struct peer *p, int64_t now_us);
 
-/* Ends `f`, whose blocks will not come. Logs `why`. */
-void fetch_fail(struct fetch *f, const char *why);
-
-/* Does the same for a fetch, open or closed, whose connection is gone. */
+/* Ends `f`, open or closed, whose connection is gone. Logs `why`. */
 void fetch_lose(struct fetch *f, const char *why);
 
 /* Continues fetches of `peer` if its route stands, or fails them. */

@@ -7,17 +7,12 @@
 #include "base/log.h"
 #include "workers/transfer/internal.h"
 
-/* Begins the jobs that waited for WELCOME, or fails them if the peer lacks the
- * capability. */
+/* Begins the jobs that waited for WELCOME. */
 static void on_welcome(struct peer *p)
 {
     struct request *r;
     struct fetch *f;
 
-    while (!peer_can(p, PROTO_CAP_FETCH_TCP) && !TAILQ_EMPTY(&p->fetches))
-        fetch_fail(TAILQ_FIRST(&p->fetches), "the peer serves no FETCH");
-    while (!peer_can(p, PROTO_CAP_PUSH) && !TAILQ_EMPTY(&p->pushes))
-        push_end(p->transfer, TAILQ_FIRST(&p->pushes), "the peer takes no KV");
     TAILQ_FOREACH(f, &p->fetches, link)
     {
         fetch_send(p, f);
@@ -41,7 +36,6 @@ static int on_opening(struct peer *p, const struct frame_header *h,
     if (rc <= 0)
         return rc == -EACCES ? 0 : rc;
     p->welcome = true;
-    p->capabilities = m.capabilities & p->transfer->hello.capabilities;
     frame_conn_take(p->conn, p->transfer->limits.payload_bytes);
     on_welcome(p);
     return 0;
@@ -61,8 +55,6 @@ static int on_transports(struct peer *p, const struct frame_header *h,
         .arg = p,
     };
 
-    if (!(p->capabilities & PROTO_CAP_TRANSPORTS))
-        return -EPROTO;
     if (h->request_id == TRANSFER_CONNECTED)
         return guest_on_transports(p->guest, payload, h->length);
     return route_on_transports(p->transfer, &p->route, &to, payload, h->length);

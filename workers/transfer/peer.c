@@ -25,13 +25,6 @@ void peer_free(struct transfer *t, struct peer *p)
     free(p);
 }
 
-bool peer_can(const struct peer *p, enum proto_capability way)
-{
-    uint64_t all = (uint64_t)way | PROTO_CAP_TRANSPORTS;
-
-    return !p->welcome || (p->capabilities & all) == all;
-}
-
 static bool peer_idle(const struct peer *p)
 {
     return TAILQ_EMPTY(&p->fetches) && TAILQ_EMPTY(&p->pushes);

@@ -41,8 +41,6 @@ int transfer_push(struct transfer *t, struct request *r, int64_t now_us)
 
     if (!p)
         return -ENOBUFS;
-    if (!peer_can(p, PROTO_CAP_PUSH))
-        return -ENOTSUP;
     r->push.peer = p;
     r->push.since_us = now_us;
     TAILQ_INIT(&r->push.pieces);

@@ -213,7 +213,7 @@ int serve_on_want(struct inbound *in, uint64_t id, const uint8_t *payload,
         s->granted = true;
     }
     s->wants[(s->first_want + s->n_wants++) % TRANSFER_WANTS_MAX] = m;
-    (void)layer_sums_want(in->transfer->sums, s->ids[m.block]);
+    layer_sums_want(in->transfer->sums, s->ids[m.block]);
     serve_pump(in);
     return 0;
 }

@@ -6,7 +6,6 @@
 
 /* Number of data connections of tcp to a peer. */
 #define TRANSFER_STREAMS_MAX 8u
-#define TRANSFER_STREAMS_DEFAULT 2u
 
 /* Returns 0 if `list` is valid for transfer_config.transports, else -EINVAL. */
 [[nodiscard]] int transports_check(const char *list);

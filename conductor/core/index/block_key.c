@@ -83,9 +83,9 @@ static uint64_t hash_pair(uint64_t first, uint64_t second, uint64_t seed)
     return XXH3_64bits_withSeed(pair, sizeof(pair), seed);
 }
 
-size_t block_keys_continue(uint64_t parent_key, const uint32_t *tokens,
-                           size_t n_tokens, uint32_t block_tokens,
-                           uint64_t seed, uint64_t *keys)
+void block_keys_continue(uint64_t parent_key, const uint32_t *tokens,
+                         size_t n_tokens, uint32_t block_tokens, uint64_t seed,
+                         uint64_t *keys)
 {
     size_t n = n_tokens / block_tokens;
     uint64_t key = parent_key;
@@ -99,13 +99,13 @@ size_t block_keys_continue(uint64_t parent_key, const uint32_t *tokens,
         key = key == 0 && i == 0 ? local : hash_pair(key, local, seed);
         keys[i] = key;
     }
-    return n;
 }
 
 size_t block_keys_compute(const uint32_t *tokens, size_t n_tokens,
                           uint32_t block_tokens, uint64_t seed, uint64_t *keys)
 {
-    return block_keys_continue(0, tokens, n_tokens, block_tokens, seed, keys);
+    block_keys_continue(0, tokens, n_tokens, block_tokens, seed, keys);
+    return n_tokens / block_tokens;
 }
 
 uint64_t block_key_with(uint64_t key, uint64_t extra, uint64_t seed)

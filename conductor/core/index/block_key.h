@@ -17,7 +17,6 @@
 
 #define BLOCK_TOKENS_MIN 16u
 #define BLOCK_TOKENS_MAX 512u
-#define BLOCK_TOKENS_DEFAULT 256u
 #define BLOCK_KEY_NAME_BYTES 256
 
 /*
@@ -55,11 +54,10 @@ size_t block_keys_compute(const uint32_t *tokens, size_t n_tokens,
  * is known.
  *   parent_key  key of the block before tokens[0]; 0 = the prompt's beginning.
  *   tokens, block_tokens, seed, keys  as above.
- * Returns the number of keys written.
  */
-size_t block_keys_continue(uint64_t parent_key, const uint32_t *tokens,
-                           size_t n_tokens, uint32_t block_tokens,
-                           uint64_t seed, uint64_t *keys);
+void block_keys_continue(uint64_t parent_key, const uint32_t *tokens,
+                         size_t n_tokens, uint32_t block_tokens, uint64_t seed,
+                         uint64_t *keys);
 
 /*
  * Returns the key of a block with content beyond its tokens (an image). The

@@ -226,6 +226,7 @@ static void sweep_ended(struct prefix_index *ix)
 
             holder->state = HOLDER_FREE;
             ix->n_spare_used -= of->unswept + (of->holder != HOLDER_NONE) > 2;
+            CHECK(&ix->broken, of->unswept > 0);
             of->unswept--;
             ix->free_holders[ix->n_free_holders++] = (uint16_t)h;
         } else if (holder->state == HOLDER_DYING) {

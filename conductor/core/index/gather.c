@@ -70,8 +70,8 @@ struct record gather_out(struct prefix_index *ix, struct position at)
         out.held[t] = (uint16_t)((unsigned)p->one.held[t] >> at.place & 1u);
     for (unsigned t = 0; t < BLOCK_TIERS; t++)
         if (out.held[t] != 0)
-            (void)page_drop(ix, at.page, out.holder, (enum block_tier)t,
-                            1u << at.place);
+            page_drop(ix, at.page, out.holder, (enum block_tier)t,
+                      1u << at.place);
     at = table_find(ix, key);
     if (at.page != 0)
         drop_place(ix, at);

@@ -5,6 +5,7 @@ void unindexed_forget(struct prefix_index *ix, struct indexed *of, uint64_t n)
 {
     if (n > of->unindexed)
         n = of->unindexed;
+    CHECK(&ix->broken, ix->n_unindexed >= n);
     of->unindexed -= n;
     ix->n_unindexed -= n;
 }
@@ -37,6 +38,7 @@ void prefix_index_cleared(struct prefix_index *index, uint32_t instance)
         holder->state = HOLDER_DEAD;
         index->n_dead++;
     }
+    CHECK(&index->broken, index->n_held >= of->held);
     index->n_held -= of->held;
     of->held = 0;
     of->pages = 0;
@@ -118,6 +120,11 @@ struct prefix_index_stats prefix_index_stats(const struct prefix_index *index)
                      index->arena.n_units / 16 + 1,
         .sweeping = index->n_dead > 0,
     };
+}
+
+const char *prefix_index_broken(struct prefix_index *index)
+{
+    return check_take(&index->broken);
 }
 
 void prefix_index_set_quota(struct prefix_index *index, uint32_t instance,

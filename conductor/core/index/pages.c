@@ -60,6 +60,7 @@ void page_release(struct prefix_index *ix, uint32_t page)
 {
     struct page *p = &ix->pages[page];
 
+    CHECK(&ix->broken, ix->n_pages > 0);
     if (p->many_records)
         arena_free(&ix->arena, p->many.at, p->many.size_class);
     memset(p, 0, sizeof(*p));
@@ -200,6 +201,8 @@ void page_count(struct prefix_index *ix, uint32_t holder, int pages,
     if (ix->holders[holder].state != HOLDER_LIVE)
         return;
     of = &ix->instances[instance];
+    CHECK(&ix->broken, (int64_t)of->pages >= -pages);
+    CHECK(&ix->broken, (int64_t)of->held >= -blocks);
     of->pages = (uint64_t)((int64_t)of->pages + pages);
     of->held = (uint64_t)((int64_t)of->held + blocks);
     ix->n_held = (uint64_t)((int64_t)ix->n_held + blocks);

@@ -36,6 +36,7 @@
 #ifndef CONDUCTOR_CORE_INDEX_PAGES_H
 #define CONDUCTOR_CORE_INDEX_PAGES_H
 
+#include "base/check.h"
 #include "conductor/core/arena.h"
 #include "conductor/core/index/key_hash.h"
 #include "conductor/core/index/prefix_index.h"
@@ -50,7 +51,13 @@ struct record {
     uint16_t holder;
     uint16_t held[BLOCK_TIERS]; /* mask of held places, by tier */
 };
-_Static_assert(sizeof(struct record) == 8, "a match reads it as one word");
+
+/* A record as one word, as a match compares it. With another tier it is wider,
+ * or a page has 12 keys. */
+typedef uint64_t record_word;
+_Static_assert(sizeof(struct record) == sizeof(record_word) &&
+                   __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "record_word_of()");
 
 /* When a page was last matched, and how deep in its chain: page_rank(). */
 struct page_use {
@@ -118,6 +125,9 @@ struct prefix_index {
     uint16_t *free_holders;      /* stack */
     struct arena arena;
     struct key_secret secret;
+    /* Records without a holder, of all places in the tiers of a mask. */
+    record_word in_tiers[1u << BLOCK_TIERS];
+    const char *broken; /* CHECK() */
     bool evicts;
     uint32_t max_instances;
     uint32_t max_pages;
@@ -215,18 +225,36 @@ static inline uint32_t places_count(unsigned mask)
 /* Returns the mask of places that a record holds in any tier. */
 static inline unsigned record_any(const struct record *record)
 {
-    return (unsigned)(record->held[TIER_DEVICE] | record->held[TIER_HOST] |
-                      record->held[TIER_DISK]);
+    unsigned any = 0;
+
+#pragma GCC unroll 8
+    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+        any |= record->held[t];
+    return any;
 }
 
 /* Returns the tiers in which a record holds a place. */
 static inline unsigned record_tiers(const struct record *record, uint32_t place)
 {
-    unsigned device = record->held[TIER_DEVICE] >> place & 1u;
-    unsigned host = record->held[TIER_HOST] >> place & 1u;
-    unsigned disk = record->held[TIER_DISK] >> place & 1u;
+    unsigned tiers = 0;
 
-    return device << TIER_DEVICE | host << TIER_HOST | disk << TIER_DISK;
+#pragma GCC unroll 8
+    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+        tiers |= (record->held[t] >> place & 1u) << t;
+    return tiers;
+}
+
+/* Returns a holder's record with the places `mask` in each of the tiers. Not
+ * through a struct: stored in parts and loaded whole, it stalls. */
+static inline record_word record_word_of(uint32_t holder, unsigned tiers,
+                                         unsigned mask)
+{
+    record_word word = holder;
+
+#pragma GCC unroll 8
+    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+        word |= (record_word)(-(tiers >> t & 1u) & mask) << 16 * (t + 1);
+    return word;
 }
 
 /* Returns the tiers of a uniform record (all n_keys places in the same tiers),

@@ -237,7 +237,7 @@ int predicted_resize(struct predicted *p, uint32_t capacity_blocks,
         return -ENOMEM;
     next->secret = p->secret;
     for (uint32_t i = p->nodes[0].prev; i; i = p->nodes[i].prev)
-        (void)predicted_use(next, &p->nodes[i].key, 1, &had, evicted, arg);
+        predicted_use(next, &p->nodes[i].key, 1, &had, evicted, arg);
     *p = *next;
     *next = old;
     predicted_free(next);

@@ -105,7 +105,7 @@ bool prefix_index_check(const struct prefix_index *index)
     struct counted *of = calloc(ix->max_holders, sizeof(*of));
     uint64_t n_keys = 0;
     uint64_t n_pages = 0;
-    bool ok = of != 0;
+    bool ok = of && !ix->broken;
 
     for (uint32_t page = 1; ok && page < ix->fresh; page++) {
         if (ix->pages[page].n_keys == 0)

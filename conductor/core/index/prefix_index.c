@@ -75,6 +75,8 @@ struct prefix_index *prefix_index_new(const struct prefix_index_config *config)
         return NULL;
     }
     ix->secret = key_secret_of(config->seed);
+    for (unsigned tiers = 0; tiers <= BLOCK_TIERS_ALL; tiers++)
+        ix->in_tiers[tiers] = record_word_of(0, tiers, UINT16_MAX);
     ix->fresh = 1;
     ix->evicts = config->evicts;
     ix->max_instances = config->max_instances;
@@ -310,7 +312,7 @@ static bool quota_is_used(struct store *s, uint64_t key)
 
     if (of->held + places_count(s->mask) < of->quota)
         return false;
-    (void)flush(s);
+    flush(s);
     return of->held >= of->quota &&
            prefix_index_tiers(s->ix, s->instance, key) == 0;
 }
@@ -362,7 +364,7 @@ int prefix_index_stored(struct prefix_index *index, uint32_t instance,
             store_one(&s, keys[i]);
         }
     }
-    (void)flush(&s);
+    flush(&s);
     return i < n ? -EINVAL : s.rc;
 }
 

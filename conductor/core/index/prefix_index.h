@@ -20,12 +20,23 @@
 
 #define PREFIX_INDEX_INSTANCES_MAX 32000u
 
-/* TIER_SHARED is a store that instances share (prefix_match_share()): no event
+/* Tiers of KV blocks, the fastest first; block_tiers describes them.
+ * TIER_SHARED is a store that instances share (prefix_match_share()): no event
  * names it. */
-enum block_tier { TIER_DEVICE, TIER_HOST, TIER_DISK, TIER_SHARED };
-#define BLOCK_TIERS 3 /* tiers of an instance's own */
-#define LOAD_TIERS 4  /* tiers from which an instance loads */
+enum block_tier { TIER_DEVICE, TIER_HOST, TIER_DISK, TIER_SHARED, LOAD_TIERS };
+#define BLOCK_TIERS TIER_SHARED             /* tiers of an instance's own */
+#define BLOCK_TIER_NAMES "device host disk" /* of these, as in block_tiers */
 #define BLOCK_TIER_BIT(tier) (1u << (tier))
+#define BLOCK_TIERS_ALL (BLOCK_TIER_BIT(BLOCK_TIERS) - 1)
+
+struct block_tier_kind {
+    const char *name; /* in cluster files, answers and reports */
+    bool sent; /* an instance sends other instances what it holds there, even if
+                  it has to read it first */
+    const char *media[8]; /* its names in KV events, NULL after the last */
+};
+
+extern const struct block_tier_kind block_tiers[LOAD_TIERS];
 
 struct prefix_index;
 
@@ -91,13 +102,12 @@ void prefix_index_set_quota(struct prefix_index *index, uint32_t instance,
  *   keys        (n), borrowed.
  * Returns 0; -EINVAL: instance, tier or a key out of range (blocks before that
  * key are indexed); -ENOSPC: the instance's quota or the memory is used up, and
- * some blocks were not indexed.
+ * some blocks were not indexed; prefix_index_unindexed() counts them.
  * Cost: O(n), one probe for a page of 16 known blocks, one for each new block.
  */
-[[nodiscard]] int prefix_index_stored(struct prefix_index *index,
-                                      uint32_t instance, enum block_tier tier,
-                                      uint64_t parent_key, const uint64_t *keys,
-                                      size_t n);
+int prefix_index_stored(struct prefix_index *index, uint32_t instance,
+                        enum block_tier tier, uint64_t parent_key,
+                        const uint64_t *keys, size_t n);
 
 /* Returns the total eviction work so far, in block equivalents (the time to
  * store one block). In a full index one event costs up to some 580: 512 to look
@@ -115,9 +125,8 @@ void prefix_index_prefetch(const struct prefix_index *index,
  *   keys  (n), borrowed, in any sequence; runs of a chain are fastest.
  * Returns 0, or -EINVAL: instance or tier out of range.
  */
-[[nodiscard]] int prefix_index_removed(struct prefix_index *index,
-                                       uint32_t instance, enum block_tier tier,
-                                       const uint64_t *keys, size_t n);
+int prefix_index_removed(struct prefix_index *index, uint32_t instance,
+                         enum block_tier tier, const uint64_t *keys, size_t n);
 
 /*
  * Records that an instance lost all its blocks in all tiers, or went away. Its
@@ -225,6 +234,9 @@ uint64_t prefix_index_held(const struct prefix_index *index, uint32_t instance);
 
 /* Returns max_instances of the configuration. */
 uint32_t prefix_index_max_instances(const struct prefix_index *index);
+
+/* Returns an invariant that broke since the last call; NULL = none. */
+const char *prefix_index_broken(struct prefix_index *index);
 
 /* Returns counts for metrics. */
 struct prefix_index_stats prefix_index_stats(const struct prefix_index *index);

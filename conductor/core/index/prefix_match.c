@@ -23,48 +23,28 @@ struct prefix_alive {
 struct walk {
     const struct prefix_index *ix;
     struct prefix_match *match;
-    uint64_t *alive; /* (n_alive), by holder: a record with all places held
-                        in its present run's tiers */
+    record_word *alive; /* (n_alive), by holder: the record of a page that goes
+                        on with its run, all places in the run's tiers */
     struct prefix_alive *as; /* (n_alive), of the same holders */
     uint32_t n_alive;
     uint64_t hash; /* XOR of page_token() over all alive holders, and perhaps
                       others */
     uint32_t recent[RECENT_RUNS]; /* runs that other instances may share */
     struct {                      /* the last end of a run */
-        uint64_t alive;
+        record_word alive;
         uint32_t end, before, run;
     } ended;
 };
 
-/* Returns the 8 bytes of a record: holder, then the masks by tier. */
-static uint64_t as_bits(const struct record *record)
+static record_word as_bits(const struct record *record)
 {
-    uint64_t bits;
+    record_word bits;
 
     memcpy(&bits, record, sizeof(bits));
     return bits;
 }
 
-static uint64_t expect(uint32_t holder, unsigned tiers)
-{
-#define MASK(tiers, tier) ((tiers) >> (tier)&1u ? UINT16_MAX : 0)
-#define MASKS(t)                                  \
-    {                                             \
-        0,                                        \
-        {                                         \
-            MASK(t, 0u), MASK(t, 1u), MASK(t, 2u) \
-        }                                         \
-    }
-    static const struct record in_tiers[] = {MASKS(0u), MASKS(1u), MASKS(2u),
-                                             MASKS(3u), MASKS(4u), MASKS(5u),
-                                             MASKS(6u), MASKS(7u)};
-    const struct record first = {.holder = 1};
-
-    /* Built without a struct: written in parts and read whole, that stalls. */
-    return as_bits(&in_tiers[tiers]) | holder * as_bits(&first);
-}
-
-static struct record alive_record(uint64_t alive)
+static struct record alive_record(record_word alive)
 {
     struct record record;
 
@@ -72,14 +52,11 @@ static struct record alive_record(uint64_t alive)
     return record;
 }
 
-/* Returns a record with its holder's bits and n places set from `place` on. */
-static uint64_t concerned(uint32_t place, uint32_t n)
+/* Returns a record's bits for its holder and n places from `place` on. */
+static record_word concerned(uint32_t place, uint32_t n)
 {
-    const struct record holder = {.holder = UINT16_MAX};
-    const struct record first = {.held = {1, 1, 1}};
-
-    return as_bits(&holder) |
-           (uint64_t)(((1u << n) - 1) << place) * as_bits(&first);
+    return record_word_of(UINT16_MAX, BLOCK_TIERS_ALL,
+                          ((1u << n) - 1) << place);
 }
 
 int prefix_match_init(struct prefix_match *match, uint32_t max_instances)
@@ -112,7 +89,7 @@ void prefix_match_fini(struct prefix_match *match)
 }
 
 /* Returns the token of an alive holder. */
-static uint64_t token_of(const struct walk *w, uint64_t alive)
+static uint64_t token_of(const struct walk *w, record_word alive)
 {
     struct record record = alive_record(alive);
 
@@ -139,14 +116,13 @@ static uint32_t run_behind(struct walk *w, uint32_t before, uint32_t end,
     return *recent;
 }
 
-/* Ends an alive holder's present run, which often equals the run ended last. */
-static void end_run(struct walk *w, uint64_t alive, struct prefix_alive *as,
+/* Ends an alive holder's present run, which often equals the one ended last. */
+static void end_run(struct walk *w, record_word alive, struct prefix_alive *as,
                     uint32_t end)
 {
-    const struct record masks = {.held = {UINT16_MAX, UINT16_MAX, UINT16_MAX}};
     struct prefix_match *m = w->match;
 
-    if (((alive ^ w->ended.alive) & as_bits(&masks)) != 0 ||
+    if (((alive ^ w->ended.alive) & w->ix->in_tiers[BLOCK_TIERS_ALL]) != 0 ||
         end != w->ended.end || as->run != w->ended.before) {
         struct record record = alive_record(alive);
 
@@ -166,9 +142,9 @@ static void end_run(struct walk *w, uint64_t alive, struct prefix_alive *as,
 
 /* Begins a new run of an alive holder wherever the tiers of its next n blocks
  * change. Returns whether it may have that many runs. */
-static bool cut_runs(struct walk *w, uint64_t *alive, struct prefix_alive *as,
-                     const struct record *record, uint32_t from, uint32_t place,
-                     uint32_t n)
+static bool cut_runs(struct walk *w, record_word *alive,
+                     struct prefix_alive *as, const struct record *record,
+                     uint32_t from, uint32_t place, uint32_t n)
 {
     for (uint32_t j = 0;;) {
         struct record run = alive_record(*alive);
@@ -183,7 +159,7 @@ static bool cut_runs(struct walk *w, uint64_t *alive, struct prefix_alive *as,
         end_run(w, *alive, as, from + j);
         if (w->match->runs[as->run].n_runs == PREFIX_RUNS_MAX)
             return false;
-        *alive = expect(run.holder, record_tiers(record, place + j));
+        *alive = w->ix->in_tiers[record_tiers(record, place + j)] | run.holder;
     }
 }
 
@@ -193,7 +169,7 @@ static bool cut_runs(struct walk *w, uint64_t *alive, struct prefix_alive *as,
  *   record  its record of the page; NULL = none.
  * Returns whether it is still alive.
  */
-static bool go_on(struct walk *w, uint64_t *alive, struct prefix_alive *as,
+static bool go_on(struct walk *w, record_word *alive, struct prefix_alive *as,
                   const struct record *record, uint32_t from, uint32_t place,
                   uint32_t n)
 {
@@ -216,19 +192,19 @@ static bool go_on(struct walk *w, uint64_t *alive, struct prefix_alive *as,
 static void begin(struct walk *w, struct page *page, uint32_t place,
                   uint32_t n_places)
 {
-    uint64_t range = concerned(place, n_places);
+    record_word range = concerned(place, n_places);
     uint32_t n, n_even = 0;
     const struct record *records = page_records(w->ix, page, &n);
 
     for (uint32_t r = 0; r < n; r++) {
         const struct holder *h = &w->ix->holders[records[r].holder];
-        uint64_t *alive = &w->alive[w->n_alive];
+        record_word *alive = &w->alive[w->n_alive];
         struct prefix_alive *as = &w->as[w->n_alive];
         unsigned tiers = record_tiers(&records[r], place);
 
         if (tiers == 0 || h->state != HOLDER_LIVE)
             continue;
-        *alive = expect(records[r].holder, tiers);
+        *alive = w->ix->in_tiers[tiers] | records[r].holder;
         *as = (struct prefix_alive){.instance = h->instance};
         if (((as_bits(&records[r]) ^ *alive) & range) == 0) {
             n_even++;
@@ -247,16 +223,16 @@ static void begin(struct walk *w, struct page *page, uint32_t place,
 
 /* Returns how many of the first n records equal the expected ones. */
 static uint32_t as_expected(const struct record *records,
-                            const uint64_t *expected, uint32_t n,
-                            uint64_t range)
+                            const record_word *expected, uint32_t n,
+                            record_word range)
 {
     uint32_t i = 0;
 
     for (; i + 4 <= n; i += 4) {
-        uint64_t differ = (as_bits(&records[i]) ^ expected[i]) |
-                          (as_bits(&records[i + 1]) ^ expected[i + 1]) |
-                          (as_bits(&records[i + 2]) ^ expected[i + 2]) |
-                          (as_bits(&records[i + 3]) ^ expected[i + 3]);
+        record_word differ = (as_bits(&records[i]) ^ expected[i]) |
+                             (as_bits(&records[i + 1]) ^ expected[i + 1]) |
+                             (as_bits(&records[i + 2]) ^ expected[i + 2]) |
+                             (as_bits(&records[i + 3]) ^ expected[i + 3]);
 
         if ((differ & range) != 0)
             break;
@@ -279,7 +255,7 @@ static void keep(struct walk *w, uint32_t to, uint32_t i, uint32_t n)
 static void look(struct walk *w, struct page *page, uint32_t from,
                  uint32_t place, uint32_t n_places)
 {
-    uint64_t range = concerned(place, n_places);
+    record_word range = concerned(place, n_places);
     uint32_t n, r = 0, i = 0, kept = 0;
     const struct record *records = page_records(w->ix, page, &n);
     bool in_hash = n_places == page->n_keys; /* all alive holders are */
@@ -288,7 +264,7 @@ static void look(struct walk *w, struct page *page, uint32_t from,
         uint32_t most = w->n_alive - i < n - r ? w->n_alive - i : n - r;
         uint32_t even = as_expected(records + r, w->alive + i, most, range);
         const struct record *record;
-        uint64_t before;
+        record_word before;
         uint32_t holder;
 
         keep(w, kept, i, even);

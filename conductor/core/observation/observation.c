@@ -47,6 +47,5 @@ int64_t observation_overhead(struct observation_overheads *seen,
 void observation_load(struct pool *pool, const struct observation_load *seen)
 {
     if (seen->holder != POOL_NO_INSTANCE && seen->tier_bytes == 0)
-        (void)pool_link_observed(pool, seen->holder, seen->link_bytes,
-                                 seen->us);
+        pool_link_observed(pool, seen->holder, seen->link_bytes, seen->us);
 }

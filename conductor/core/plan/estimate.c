@@ -323,7 +323,7 @@ void estimate_plan(const struct estimate_model *model,
     if (load_plan_make(&ask, plan) < 0) {
         /* Only a source can be out of range, and computing needs none. */
         ask.n_sources = 0;
-        (void)load_plan_make(&ask, plan);
+        (void)!load_plan_make(&ask, plan);
     }
     out->planned = true;
     out->at_least = false;

@@ -125,7 +125,7 @@ static void share_out(const struct solver *s, const struct load *load,
 {
     struct load_sharing sharing;
 
-    (void)load_can_end(&s->senders, load, until_us, &sharing);
+    load_can_end(&s->senders, load, until_us, &sharing);
     plan->n_pieces = sharing.n_pieces;
     memcpy(plan->pieces, sharing.pieces,
            sharing.n_pieces * sizeof(sharing.pieces[0]));

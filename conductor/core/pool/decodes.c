@@ -256,6 +256,9 @@ int pool_decode_done(struct pool *pool, uint32_t id, uint64_t request_id)
 
     memmove(decode, decode + 1, behind * sizeof(*decode));
     view->n_decodes--;
+    CHECK(&pool->broken, view->decode_kv_tokens >= 0);
+    CHECK(&pool->broken, view->decode_reserved_tokens >= 0);
+    CHECK(&pool->broken, view->n_decodes > 0 || view->decode_kv_tokens == 0);
     return 0;
 }
 

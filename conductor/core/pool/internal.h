@@ -4,6 +4,7 @@
 
 #include <sys/queue.h>
 
+#include "base/check.h"
 #include "conductor/core/arena.h"
 #include "conductor/core/pool/pending.h"
 #include "conductor/core/pool/pool.h"
@@ -66,6 +67,7 @@ struct pool {
     uint32_t n_slots;
     uint32_t n_own_costs; /* instances with a cost model of their own */
     bool reuses_in_steps;
+    const char *broken; /* CHECK() */
 };
 
 /* Returns the slot of an id, NULL if stale. */

@@ -195,8 +195,8 @@ void pending_drop(struct pending *pending, uint32_t instance,
         }
         /* Cannot fail: pending_add() checked the instance. */
         if (n_gone == DROPPED || n == 0) {
-            (void)!prefix_index_removed(pending->index, instance, TIER_DEVICE,
-                                        gone, n_gone);
+            prefix_index_removed(pending->index, instance, TIER_DEVICE, gone,
+                                 n_gone);
             n_gone = 0;
         }
     }

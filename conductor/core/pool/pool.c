@@ -231,11 +231,9 @@ int pool_remove(struct pool *pool, uint32_t id, int64_t now_us)
     if (!slot)
         return -ESTALE;
     while (slot->view.n_waiting > 0)
-        (void)pool_prefill_cancel(pool, id, slot->waiting[0].request_id,
-                                  now_us);
+        pool_prefill_cancel(pool, id, slot->waiting[0].request_id, now_us);
     while (slot->view.n_running > 0)
-        (void)pool_prefill_cancel(pool, id, slot->running[0].request_id,
-                                  now_us);
+        pool_prefill_cancel(pool, id, slot->running[0].request_id, now_us);
     for (size_t i = 0; i < slot->view.n_decodes; i++)
         pool_unbook_push(pool, slot, &slot->decodes[i]);
     slot->in_use = false;

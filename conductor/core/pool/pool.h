@@ -125,10 +125,12 @@ const uint8_t *pool_ready_roles(const struct pool *pool);
  *   draining -> ready, suspect, gone
  *   suspect  -> ready, draining, gone
  * The same state again is allowed and changes nothing.
- * Returns 0; -ESTALE; -EPERM: no such transition.
+ * Returns 0; -ESTALE; -EPERM: no such transition, which pool_broken() tells.
  */
-[[nodiscard]] int pool_set_health(struct pool *pool, uint32_t id,
-                                  enum pool_health health);
+int pool_set_health(struct pool *pool, uint32_t id, enum pool_health health);
+
+/* Returns an invariant that broke since the last call; NULL = none. */
+const char *pool_broken(struct pool *pool);
 
 /*
  * Holds an instance or ends that: a held instance gets no work, and may still

@@ -73,6 +73,7 @@ static void enter_booked(struct pool *pool,
     free_us = *pool_free_time_of(holder, b->channel);
     if (free_us < from_us)
         free_us = from_us;
+    /* A prefill that found no place has no bookings. */
     (void)!pool_book(
         pool, &(struct pool_booking){b->holder, b->channel, free_us + left_us},
         record->instance, record->request.request_id, now_us);
@@ -91,8 +92,8 @@ static void enter_started(struct pool *pool,
         started_us = 0;
     if (worked_us > now_us - started_us)
         worked_us = now_us - started_us;
-    (void)pool_begin_prefill(pool, record->instance, record->request.request_id,
-                             started_us, worked_us, now_us);
+    pool_begin_prefill(pool, record->instance, record->request.request_id,
+                       started_us, worked_us, now_us);
 }
 
 int pool_enter_prefill(struct pool *pool,
@@ -150,15 +151,14 @@ int pool_enter_decode(struct pool *pool,
     if (rc < 0)
         return rc;
     if (record->likely_tokens > 0)
-        (void)pool_decode_likely(pool, id, request_id, record->likely_tokens);
+        pool_decode_likely(pool, id, request_id, record->likely_tokens);
     if (record->push.from != POOL_NO_INSTANCE && !record->started)
-        (void)pool_book_push(pool, &record->push, id, request_id);
+        pool_book_push(pool, &record->push, id, request_id);
     if (record->coming)
-        (void)pool_decode_comes(pool, id, request_id, now_us);
+        pool_decode_comes(pool, id, request_id, now_us);
     if (record->started)
-        (void)pool_decode_started(pool, id, request_id);
+        pool_decode_started(pool, id, request_id);
     if (record->produced_tokens > 0)
-        (void)pool_decode_progress(pool, id, request_id,
-                                   record->produced_tokens);
+        pool_decode_progress(pool, id, request_id, record->produced_tokens);
     return 0;
 }

@@ -36,11 +36,16 @@ int pool_set_health(struct pool *pool, uint32_t id, enum pool_health health)
     if (slot->view.health == health)
         return 0;
     if ((unsigned)health >= HEALTH_STATES ||
-        !health_allowed[slot->view.health][health])
+        !CHECK(&pool->broken, health_allowed[slot->view.health][health]))
         return -EPERM;
     slot->view.health = health;
     note_ready(pool, slot);
     return 0;
+}
+
+const char *pool_broken(struct pool *pool)
+{
+    return check_take(&pool->broken);
 }
 
 int pool_hold(struct pool *pool, uint32_t id, bool held)

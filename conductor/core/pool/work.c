@@ -337,6 +337,9 @@ static int take_prefill(struct pool *pool, struct pool_slot *slot,
         *taken = take_waiting(slot, i);
     }
     view->prefill_tokens -= taken->uncached_tokens + taken->cached_tokens;
+    CHECK(&pool->broken, view->prefill_tokens >= 0);
+    CHECK(&pool->broken, view->running_kv_tokens >= 0);
+    CHECK(&pool->broken, view->n_running > 0 || view->running_kv_tokens == 0);
     forget_keys(pool, view->slot, taken);
     pool_unbook(pool, taken, now_us);
     return 0;

@@ -18,6 +18,7 @@ static void book(struct scheduler *s, const struct schedule_request *request,
                  const struct schedule_decision *decision, uint32_t holder,
                  unsigned channel, int64_t until_us)
 {
+    /* One that has left needs no booking. */
     (void)!pool_book(s->pool, &(struct pool_booking){holder, channel, until_us},
                      decision->prefill, request->request_id, request->now_us);
 }
@@ -106,7 +107,7 @@ static void book_all(struct scheduler *s,
                    chosen->transfer_end_us);
     if (decision->decode != POOL_NO_INSTANCE &&
         decision->decode != decision->prefill && !s->model.coupled &&
-        !s->model.simulated.links_unshared)
+        !s->model.simulated.links_unshared) /* likewise */
         (void)!pool_book_push(
             s->pool,
             &(struct pool_push){
@@ -187,19 +188,19 @@ int schedule_commit(struct scheduler *scheduler,
         error = schedule_take_lent(pool, &decision->lent, &prefill,
                                    request->now_us);
         if (error < 0)
-            (void)pool_prefill_cancel(pool, decision->prefill,
-                                      request->request_id, request->now_us);
+            pool_prefill_cancel(pool, decision->prefill, request->request_id,
+                                request->now_us);
     }
     if (error < 0) {
         if (decision->decode != POOL_NO_INSTANCE)
-            (void)pool_decode_done(pool, decision->decode, request->request_id);
+            pool_decode_done(pool, decision->decode, request->request_id);
         return error;
     }
     if (scheduler->rules.spares_decodes && decision->decode != POOL_NO_INSTANCE)
-        (void)pool_decode_likely(pool, decision->decode, request->request_id,
-                                 request->expected_tokens > 0
-                                     ? request->expected_tokens
-                                     : request->max_output_tokens);
+        pool_decode_likely(pool, decision->decode, request->request_id,
+                           request->expected_tokens > 0
+                               ? request->expected_tokens
+                               : request->max_output_tokens);
     schedule_pace_add(&scheduler->pace, schedule_spent_us(decision),
                       request->now_us);
     book_all(scheduler, request, decision);

@@ -207,6 +207,7 @@ int schedule_take_lent(struct pool *pool, const struct schedule_lent *lent,
             schedule_give_back(pool, &taken, request->request_id, now_us);
             return rc;
         }
+        /* Just accepted; with no place to run it stays in the queue. */
         (void)!pool_prefill_started(pool, lent->members[i], request->request_id,
                                     now_us);
     }
@@ -216,7 +217,7 @@ int schedule_take_lent(struct pool *pool, const struct schedule_lent *lent,
 void schedule_give_back(struct pool *pool, struct schedule_lent *lent,
                         uint64_t request_id, int64_t now_us)
 {
-    for (uint32_t i = 0; i < lent->n; i++)
+    for (uint32_t i = 0; i < lent->n; i++) /* one that left has none */
         (void)!pool_prefill_cancel(pool, lent->members[i], request_id, now_us);
     lent->n = 0;
 }

@@ -40,7 +40,7 @@ void policy_options_apply(const struct schedule_policy *policy,
                           double values[POLICY_OPTIONS_MAX],
                           const struct policy_setting *settings, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) /* config_check() has tried them */
         (void)!policy_options_set(policy, values, settings[i].name,
                                   settings[i].value);
 }

@@ -184,5 +184,5 @@ void schedule_heard(struct scheduler *s, const struct schedule_asked *asked,
 
     here.work.block_tokens = s->model.block_tokens;
     if (s->price)
-        (void)arrive(s, &here, now_us, &x, &limit_us);
+        arrive(s, &here, now_us, &x, &limit_us);
 }

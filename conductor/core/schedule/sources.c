@@ -107,14 +107,17 @@ void schedule_own_blocks(const struct scheduler *s,
                           (enum block_tier)t, own);
 }
 
-/* Whether an instance sends the blocks of a tier to others. */
-static bool is_sent(const struct scheduler *s,
-                    const struct pool_instance *instance, enum block_tier tier)
+/* Returns the tiers of which an instance sends others nothing. */
+static unsigned unsent_tiers(const struct scheduler *s,
+                             const struct pool_instance *instance)
 {
-    if (tier == TIER_SHARED)
-        return false; /* every instance reads this tier itself */
-    return tier != TIER_DISK || s->model.simulated.disks_send ||
-           instance->tier_bytes_per_s[TIER_DISK] <= 0.0;
+    unsigned tiers = 0;
+
+    for (unsigned t = 0; t < LOAD_TIERS; t++)
+        if (!block_tiers[t].sent && !s->model.simulated.disks_send &&
+            instance->tier_bytes_per_s[t] > 0.0)
+            tiers |= BLOCK_TIER_BIT(t);
+    return tiers;
 }
 
 /* How many of the first `blocks` blocks, all of which it holds, an instance can
@@ -126,17 +129,17 @@ static uint32_t sendable_blocks(const struct scheduler *s,
     const struct prefix_match *m = &s->stored;
     const struct prefix_run *last = &m->runs[m->last_run[instance->slot]];
     struct tier_run runs[PREFIX_RUNS_MAX];
+    unsigned unsent = unsent_tiers(s, instance);
     uint32_t sendable = 0;
     size_t n;
 
-    if (is_sent(s, instance, TIER_DISK) &&
-        instance->tier_bytes_per_s[TIER_SHARED] <= 0.0)
+    if (unsent == 0)
         return blocks;
     if (last->before == 0 && last->first_block == 0 &&
-        (last->tiers & ((1u << TIER_DISK) - 1)) != 0)
+        (last->tiers & ~unsent) != 0)
         return schedule_lesser(last->end_block, blocks);
     n = tier_runs(s, instance->slot, blocks, runs);
-    for (size_t r = 0; r < n && is_sent(s, instance, runs[r].tier); r++)
+    for (size_t r = 0; r < n && !(unsent >> runs[r].tier & 1u); r++)
         sendable += runs[r].n_blocks;
     return sendable;
 }

@@ -97,7 +97,7 @@ uint32_t share_arrived(struct share *share, uint64_t name, double weight,
     t->asked_us = now_us;
     for (uint32_t k = 0; t->waiting == 0 && k < SHARE_WORKS; k++)
         t->turn_us[k] = fmax(t->turn_us[k], share->turn_us[k]);
-    (void)earliest(share, place, now_us);
+    earliest(share, place, now_us);
     if (priority < t->first[0])
         t->first[0] = priority;
     share->matters = share->matters || share->n_seen > 1 || priority != 0;

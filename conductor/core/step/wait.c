@@ -56,7 +56,7 @@ static int64_t serve_loading(struct service *s)
     while (s->loading[word] == 0)
         word++;
     item = word * WORD_ITEMS + (uint32_t)__builtin_ctzll(s->loading[word]);
-    (void)take_loading(s, item);
+    take_loading(s, item);
     return s->items[item].cost_us;
 }
 

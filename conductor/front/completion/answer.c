@@ -135,7 +135,7 @@ static void on_token(void *arg, uint32_t token)
         openai_chunk_start(&c->head, index, &slot->outcome, &c->out);
     slot->begun = true;
     openai_chunk_text(&c->head, index, &slot->outcome, text, n, &c->out);
-    (void)send_out(c);
+    send_out(c);
 }
 
 static bool on_take_back(void *arg)

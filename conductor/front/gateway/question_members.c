@@ -90,13 +90,13 @@ const struct question_member *question_member(struct question_reader *r,
         if (strcmp(name, m->name) != 0 || !(m->paths & r->path))
             continue;
         if (r->seen & UINT64_C(1) << i) {
-            (void)question_refuse(r, "invalid_value", m->name, "comes twice");
+            question_refuse(r, "invalid_value", m->name, "comes twice");
             return NULL;
         }
         r->seen |= UINT64_C(1) << i;
         return m;
     }
-    (void)question_refuse(r, "unknown_field", name, "is unknown");
+    question_refuse(r, "unknown_field", name, "is unknown");
     return NULL;
 }
 

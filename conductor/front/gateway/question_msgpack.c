@@ -209,7 +209,7 @@ static int packed_members(struct question_reader *r, struct unpack *u)
         if (!unpack_text(u, &text))
             return -EINVAL;
         if (memchr(text.bytes, '\0', text.n)) {
-            (void)unpack_fail(u, "a member's name without NUL");
+            unpack_fail(u, "a member's name without NUL");
             return -EINVAL;
         }
         snprintf(name, sizeof(name), "%.*s", (int)(text.n < 63 ? text.n : 63),
@@ -227,7 +227,7 @@ int question_read_msgpack(struct question_reader *r, const char *body, size_t n)
     unpack_init(&u, body, n);
     int rc = packed_members(r, &u);
     if (rc == 0 && u.at != u.end) {
-        (void)unpack_fail(&u, "the end of the body");
+        unpack_fail(&u, "the end of the body");
         rc = -EINVAL;
     }
     if (rc == -EINVAL && !r->failed)

@@ -124,7 +124,7 @@ static void read_header(struct part *part, const char *at, const char *end)
     if (!is_fold(trim(at, colon), "content-disposition") || colon == end)
         return;
     value = (struct forward_slice){colon + 1, (size_t)(end - colon - 1)};
-    (void)find_parameter(value, "name", part->name, sizeof(part->name));
+    find_parameter(value, "name", part->name, sizeof(part->name));
     if (find_parameter(value, "filename", file, sizeof(file)))
         part->name[0] = '\0';
 }
@@ -237,8 +237,8 @@ int form_read(const char *type, size_t n_type, const char *body, size_t n,
     int rc;
 
     *out = (struct forward_body){0};
-    (void)find_parameter((struct forward_slice){type, n_type}, "boundary",
-                         delimiter + 4, sizeof(delimiter) - 4);
+    find_parameter((struct forward_slice){type, n_type}, "boundary",
+                   delimiter + 4, sizeof(delimiter) - 4);
     n_delimiter = strlen(delimiter);
     if (n_delimiter == 4)
         return refuse(error, "header content-type",

@@ -176,6 +176,7 @@ static void end_event(struct forward_call *c)
     static const char end[] = "\n\ndata: [DONE]\n\n";
     size_t skip = c->in_line ? 0 : 1; /* the line has ended */
 
+    /* The stream ends in any case; so below. */
     (void)!http_write(c->conn, end + skip, sizeof(end) - 1 - skip);
 }
 

@@ -105,12 +105,9 @@ void http_conn_answered(struct http_conn *conn)
  * which may destroy the answer before the client has read it. */
 void http_conn_linger(struct http_conn *conn)
 {
-    size_t n;
-
     http_conn_set_state(conn, HTTP_LINGER);
     conn->discarded = 0;
-    (void)stream_input(conn->stream, &n);
-    stream_use(conn->stream, n);
+    stream_use(conn->stream, stream_unused(conn->stream));
     stream_shut(conn->stream);
     http_conn_arm(conn, conn->server->draining ? LAST_US : LINGER_US);
 }
@@ -119,6 +116,7 @@ void http_peer(const struct http_conn *conn, char text[HTTP_PEER_BYTES])
 {
     char host[64] = "", port[16];
 
+    /* Without an address it is "?". */
     (void)!socket_peer(stream_fd(conn->stream), host, sizeof(host), port,
                        sizeof(port));
     snprintf(text, HTTP_PEER_BYTES, strchr(host, ':') ? "[%s]:%s" : "%s:%s",

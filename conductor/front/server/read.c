@@ -71,11 +71,9 @@ static bool may_go_on(struct http_conn *conn)
     const struct http_server *server = conn->server;
     size_t n =
         conn->head.content_length > 0 ? (size_t)conn->head.content_length : 0;
-    size_t have;
-    bool here, close = conn->close;
+    bool here = !conn->head.chunked && n <= stream_unused(conn->stream);
+    bool close = conn->close;
 
-    (void)stream_input(conn->stream, &have);
-    here = !conn->head.chunked && n <= have;
     http_conn_set_state(conn, HTTP_HANDLING);
     conn->told = true;
     conn->close = close || !here;
@@ -166,9 +164,8 @@ static void read_body(struct http_conn *conn)
 /* Discards input after the last answer. */
 static void discard(struct http_conn *conn)
 {
-    size_t n;
+    size_t n = stream_unused(conn->stream);
 
-    (void)stream_input(conn->stream, &n);
     stream_use(conn->stream, n);
     conn->discarded += n;
     http_turn_look(conn, n);

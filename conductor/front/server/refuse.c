@@ -28,6 +28,7 @@ static void add_early(struct http_conn *conn)
     }
     if (n > server->options.max_head_bytes)
         n = server->options.max_head_bytes;
+    /* Members of a faulty head are known up to the fault. */
     (void)!http_parse_head(in, n, &known, &fault);
     server->handlers->early(server->arg, conn, &known);
 }
@@ -92,6 +93,7 @@ static void take_head(evutil_socket_t fd, char in[TAKEN_BYTES],
     ssize_t n = recv(fd, in, TAKEN_BYTES, MSG_DONTWAIT);
     struct http_fault fault;
 
+    /* As far as it came. */
     (void)!http_parse_head(in, n > 0 ? (size_t)n : 0, known, &fault);
 }
 

@@ -107,14 +107,12 @@ void http_server_hold(struct http_server *server, bool on)
 static bool receives(const struct http_conn *conn)
 {
     int waiting = 0;
-    size_t have;
 
     if (conn->state == HTTP_BODY)
         return true;
     if (conn->state != HTTP_HEAD || conn->opening)
         return false;
-    (void)stream_input(conn->stream, &have);
-    return conn->receiving || have > 0 ||
+    return conn->receiving || stream_unused(conn->stream) > 0 ||
            (ioctl(stream_fd(conn->stream), FIONREAD, &waiting) == 0 &&
             waiting > 0);
 }

@@ -22,6 +22,7 @@ static int64_t turn_of(const struct http_server *server)
 {
     struct timeval now;
 
+    /* Cannot fail: the clock is there. */
     (void)!event_base_gettimeofday_cached(server->base, &now);
     return (int64_t)now.tv_sec * 1000000 + now.tv_usec;
 }

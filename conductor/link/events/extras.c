@@ -20,7 +20,7 @@ static void read_lora_id(struct unpack *id, struct kv_event *event)
     if (!from || event->adapter.n > 0)
         return;
     if (unpack_peek(id) == UNPACK_TEXT) {
-        (void)unpack_text(id, &event->adapter);
+        unpack_text(id, &event->adapter);
         return;
     }
     if (unpack_peek(id) != UNPACK_INTEGER || !unpack_skip(id, 1))
@@ -43,7 +43,7 @@ static uint64_t block_digest(struct unpack *u, struct kv_event *event,
     uint32_t n;
 
     if (unpack_peek(u) != UNPACK_ARRAY) {
-        (void)unpack_skip(u, 1);
+        unpack_skip(u, 1);
         return 0;
     }
     if (!unpack_array(u, &n))

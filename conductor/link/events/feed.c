@@ -21,7 +21,7 @@ static void begin_anew(struct stream *stream)
     stream_drop_held(stream);
     kv_sequence_begin(&stream->sequence);
     stream->not_before_us = 0;
-    (void)replay_want(stream, true, false);
+    replay_want(stream, true, false);
 }
 
 /* Keeps a live message until the missing ones before it have come. */
@@ -107,7 +107,7 @@ static void judge(struct kv_feed *feed, uint16_t rank, uint64_t number)
 
     if (kv_decoder_batch(feed->feeds->decoder, zmq_msg_data(payload),
                          zmq_msg_size(payload), &batch, &error)) {
-        (void)kv_sequence_live(&stream->sequence, number, 0);
+        kv_sequence_live(&stream->sequence, number, 0);
         stream_malformed(stream, number, &error);
         return;
     }
@@ -296,7 +296,7 @@ struct kv_feed *kv_feed_new(struct kv_feeds *feeds,
         goto fail;
     }
     for (uint16_t r = 0; r < config->ranks; r++)
-        (void)replay_want(&feed->streams[r], true, false);
+        replay_want(&feed->streams[r], true, false);
     feed_update_pauses(feed);
     return feed;
 fail:

@@ -18,8 +18,6 @@ struct event_base;
 struct kv_feed;
 struct kv_feeds;
 
-#define KV_FEED_RANKS_MAX KV_MAP_RANKS_MAX
-
 struct kv_feed_config {
     const char *name; /* the engine's name for logs; borrowed, like all texts */
     const char *endpoint; /* "tcp://host:port": rank r publishes at port + r */

@@ -3,18 +3,6 @@
 
 #include <string.h>
 
-static const struct {
-    struct unpack_text name;
-    enum block_tier tier;
-} media[] = {
-    {EVENT_NAME("GPU"), TIER_DEVICE},      {EVENT_NAME("CPU"), TIER_HOST},
-    {EVENT_NAME("CPU_PINNED"), TIER_HOST}, {EVENT_NAME("HOST"), TIER_HOST},
-    {EVENT_NAME("DISK"), TIER_DISK},       {EVENT_NAME("STORAGE"), TIER_DISK},
-    {EVENT_NAME("FS"), TIER_DISK},         {EVENT_NAME("OBJ"), TIER_DISK},
-    {EVENT_NAME("NVME"), TIER_DISK},       {EVENT_NAME("EXTERNAL"), TIER_DISK},
-};
-#define N_MEDIA (sizeof(media) / sizeof(media[0]))
-
 /* Groups with these words in their kind forget the middle of a prompt. */
 static const char *const windows[] = {"sliding", "chunked", "mamba"};
 #define N_WINDOWS (sizeof(windows) / sizeof(windows[0]))
@@ -89,14 +77,14 @@ static bool read_medium(struct unpack *u, struct kv_event *e)
         return true;
     if (!unpack_text(u, &text))
         return false;
-    for (size_t i = 0; i < N_MEDIA; i++) {
-        if (unpack_text_same(text, media[i].name)) {
-            e->tier = media[i].tier;
-            e->has_tier = true;
-            return true;
-        }
-    }
-    e->unknown_medium = true;
+    for (unsigned t = 0; t < BLOCK_TIERS && !e->has_tier; t++)
+        for (const char *const *name = block_tiers[t].media; *name; name++)
+            if (text.n == strlen(*name) &&
+                memcmp(text.bytes, *name, text.n) == 0) {
+                e->tier = (enum block_tier)t;
+                e->has_tier = true;
+            }
+    e->unknown_medium = !e->has_tier;
     return true;
 }
 

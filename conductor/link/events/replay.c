@@ -152,8 +152,8 @@ static void ask(struct stream *stream)
     stream->dealer = NULL;
     if (!stream->from_zero)
         first = htobe64(kv_sequence_wanted(&stream->sequence));
-    (void)feed_endpoint(feed->config.replay_endpoint,
-                        (uint16_t)stream_rank(stream), endpoint);
+    feed_endpoint(feed->config.replay_endpoint, (uint16_t)stream_rank(stream),
+                  endpoint);
     stream->heard_us = clock_now_us();
     stream->answers = 0;
     stream->dealer = kv_socket_open(feed->feeds->loop, KV_SOCKET_DEALER,

@@ -123,10 +123,10 @@ static void take(struct resolver *r, const struct dns_answer *answer)
 
 static void look_later(struct resolver *r)
 {
-    /* 80 to 120 %, so that not all names are looked up at once. */
-    (void)event_loop_wait(
-        r->timer, r->every_us / 10 * 8 +
-                      r->every_us / 1000 * (int64_t)(rand_r(&r->jitter) % 401));
+    /* 80 to 120 %, so that names are not all looked up at once. */
+    event_loop_wait(r->timer, r->every_us / 10 * 8 +
+                                  r->every_us / 1000 *
+                                      (int64_t)(rand_r(&r->jitter) % 401));
 }
 
 static void on_done(void *arg, const struct dns_answer *answer)

@@ -127,8 +127,8 @@ void engine_take_size(struct engine *e)
 
     if (size != e->block_tokens) {
         e->block_tokens = size;
-        (void)pool_set_reuse(e->service->pool, e->id,
-                             size / index_tokens(e->service));
+        pool_set_reuse(e->service->pool, e->id,
+                       size / index_tokens(e->service));
         tell_size(e);
     }
     take_capacity(e);

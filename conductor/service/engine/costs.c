@@ -112,7 +112,7 @@ void costs_set_worker(struct service *s, uint32_t id, const char *name)
 {
     size_t i = worker_cost_of(&s->config.worker_costs, name);
 
-    (void)pool_set_cost(s->pool, id, s->costs.of_workers[i]);
+    pool_set_cost(s->pool, id, s->costs.of_workers[i]);
 }
 
 void costs_fini(struct service *s)

@@ -54,8 +54,8 @@ static void on_stored(void *arg, enum block_tier tier, uint64_t parent_key,
     hear(e);
     if (kv_map_engine_tokens(kv_feed_map(e->events.feed)) != e->block_tokens)
         engine_take_size(e);
-    (void)!prefix_index_stored(e->service->index, slot_of(e), tier, parent_key,
-                               keys, n);
+    prefix_index_stored(e->service->index, slot_of(e), tier, parent_key, keys,
+                        n);
     e->service->metrics.block_events_stored += n;
     if (!TAILQ_EMPTY(&e->expected))
         expect_told(e);
@@ -67,7 +67,7 @@ static void on_removed(void *arg, enum block_tier tier, const uint64_t *keys,
     struct engine *e = arg;
 
     hear(e);
-    (void)!prefix_index_removed(e->service->index, slot_of(e), tier, keys, n);
+    prefix_index_removed(e->service->index, slot_of(e), tier, keys, n);
     e->service->metrics.block_events_removed += n;
 }
 

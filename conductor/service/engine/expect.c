@@ -44,8 +44,7 @@ void engine_evicted(void *arg, uint64_t key)
 {
     struct engine *e = arg;
 
-    (void)!prefix_index_removed(e->service->index, slot_of(e), TIER_DEVICE,
-                                &key, 1);
+    prefix_index_removed(e->service->index, slot_of(e), TIER_DEVICE, &key, 1);
 }
 
 /* Returns how many blocks of the index make one of the engine's, at least 1. */
@@ -81,9 +80,9 @@ static void predict(struct engine *e, const struct request_prompt *p,
 
     if (held > *had)
         *had = held;
-    /* Stores the blocks held before, too: the index may have evicted them. */
-    (void)!prefix_index_stored(e->service->index, slot_of(e), TIER_DEVICE, 0,
-                               p->keys, n);
+    /* Also the blocks held before: the index may have evicted them. */
+    prefix_index_stored(e->service->index, slot_of(e), TIER_DEVICE, 0, p->keys,
+                        n);
 }
 
 bool engine_predicts(const struct engine *e, bool ids)

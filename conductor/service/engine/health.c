@@ -42,7 +42,7 @@ static void failed(struct engine *e, bool probe, bool unreachable,
     if ((e->health.failures_in_row < ENGINE_FAILURES_MAX && !lost) ||
         health != HEALTH_READY)
         return;
-    (void)!pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
+    pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
     s->metrics.workers_lost++;
     if (!e->health.on_trial)
         e->health.trials = 0;

@@ -34,15 +34,14 @@ static void own_costs(struct engine *e, bool changed)
     }
     if (!changed || (!unlike && !e->own_cost))
         return;
-    /* Set twice, so that the pool sees new costs even at the same address. */
-    (void)pool_set_cost(s->pool, e->id, NULL);
+    /* The pool sees other costs although they may stand where they stood. */
+    pool_set_cost(s->pool, e->id, NULL);
     e->own_cost = unlike ? &e->cost : NULL;
-    (void)pool_set_cost(s->pool, e->id, e->own_cost);
-    (void)pool_predict_again(s->pool, e->id, &before,
-                             unlike ? &e->cost : &s->costs.model);
-    log_info("engine %s: its costs %s", e->config->name,
-             unlike ? "differ from those of its model"
-                    : "equal those of its model again");
+    pool_set_cost(s->pool, e->id, e->own_cost);
+    pool_predict_again(s->pool, e->id, &before,
+                       unlike ? &e->cost : &s->costs.model);
+    log_info("engine %s: its costs are %s", e->config->name,
+             unlike ? "not those of its model" : "those of its model again");
 }
 
 /* Whether its costs come from a file of its own. */

@@ -136,7 +136,7 @@ static int take_costs(struct engine *e, char err[CONFIG_ERROR_MAX])
     alike_leave(&e->prefills, &s->engines.prefills);
     alike_leave(&e->steps, &s->engines.steps);
     learned_init_from(&e->learned, &s->engines.learned);
-    (void)pool_set_cost(s->pool, e->id, next);
+    pool_set_cost(s->pool, e->id, next);
     costs_drop(s, before);
     return 0;
 }
@@ -215,7 +215,7 @@ void engine_leave(struct engine *e)
         uint32_t slot = in->slot;
 
         expect_until(e, INT64_MAX);
-        (void)pool_remove(s->pool, e->id, clock_now_us());
+        pool_remove(s->pool, e->id, clock_now_us());
         prefix_index_cleared(s->index, slot);
         name_sets_take(&s->names.sets, slot, NULL, NULL);
         costs_drop(s, e->own_cost);
@@ -233,7 +233,7 @@ void engine_retire(struct engine *e)
 {
     e->leaving = true;
     e->left_us = clock_now_us();
-    (void)!pool_set_health(e->service->pool, e->id, HEALTH_DRAINING);
+    pool_set_health(e->service->pool, e->id, HEALTH_DRAINING);
     event_del(e->health.timer);
     upstream_cancel(e->health.probe);
     e->health.probe = NULL;

@@ -48,6 +48,7 @@ static void add_had(const struct engine_names *wanted, uint32_t listed,
     *seen |= listed;
     for (uint8_t i = 0; i < wanted->n; i++)
         if (listed >> i & 1u || !(*seen >> i & 1u))
+            /* They have room: there was room in `wanted`. */
             (void)!engine_names_add(out, engine_names_at(wanted, i));
 }
 
@@ -147,7 +148,7 @@ static void lose_model(struct engine *e, const char *why)
     e->list.other_model = true;
     if (pool_get(s->pool, e->id)->health == HEALTH_READY)
         s->metrics.workers_lost++;
-    (void)!pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
+    pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
     engine_clear(e);
     log_warn("engine %s gets no work: %s", e->config->name, why);
 }

@@ -45,7 +45,7 @@ static void probe_good(struct engine *e)
     e->health.on_trial = health != HEALTH_STARTING;
     e->health.failures_in_row =
         e->health.on_trial ? ENGINE_FAILURES_MAX - 1 : 0;
-    (void)!pool_set_health(s->pool, e->id, HEALTH_READY);
+    pool_set_health(s->pool, e->id, HEALTH_READY);
     if (e->events.feed)
         kv_feed_ask_again(e->events.feed);
     log_info("engine %s is ready at %s, model %s", e->config->name,
@@ -120,8 +120,8 @@ static void take_others(struct engine *e)
         kv_tokens =
             others / r->running * r->kv_usage_ratio * (double)r->kv_blocks *
             (double)(r->block_tokens > 0 ? r->block_tokens : e->block_tokens);
-    (void)pool_set_others(e->service->pool, e->id, (int64_t)others,
-                          (int64_t)kv_tokens);
+    pool_set_others(e->service->pool, e->id, (int64_t)others,
+                    (int64_t)kv_tokens);
 }
 
 /* Forgets the load from the last report, since no new report came. */
@@ -168,7 +168,7 @@ static void refuse_work(struct engine *e)
     e->health.key_refused = true;
     if (pool_get(s->pool, e->id)->health == HEALTH_READY)
         s->metrics.workers_lost++;
-    (void)!pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
+    pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
 }
 
 static void probe_answer(void *arg, const struct http_head *head)

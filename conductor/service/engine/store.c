@@ -23,8 +23,8 @@ static void on_stored(void *arg, enum block_tier tier, uint64_t parent_key,
 {
     struct service *s = arg;
 
-    (void)!prefix_index_stored(s->index, service_store_slot(s), tier,
-                               parent_key, keys, n);
+    prefix_index_stored(s->index, service_store_slot(s), tier, parent_key, keys,
+                        n);
 }
 
 static void on_removed(void *arg, enum block_tier tier, const uint64_t *keys,
@@ -32,7 +32,7 @@ static void on_removed(void *arg, enum block_tier tier, const uint64_t *keys,
 {
     struct service *s = arg;
 
-    (void)!prefix_index_removed(s->index, service_store_slot(s), tier, keys, n);
+    prefix_index_removed(s->index, service_store_slot(s), tier, keys, n);
 }
 
 static void on_cleared(void *arg)
@@ -107,7 +107,8 @@ void store_share(struct engine *e)
 
     if (!s->engines.store)
         return;
-    /* In tokens: service_make_scheduler() was given 1 byte per token. */
+    /* In tokens: service_make_scheduler() was told 1 byte per token. The rate
+     * is at least 1, and the engine is there. */
     (void)!pool_set_tier_rate(s->pool, e->id, TIER_DISK,
                               (double)s->engines.store->tokens_per_s);
     if (e->events.feed)

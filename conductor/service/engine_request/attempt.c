@@ -83,9 +83,8 @@ void forward_hand_on(struct service_request *request, const char *bytes,
         s->metrics.output_tokens += events;
         if (events)
             request->output.last_token_us = now_us;
-        (void)pool_decode_progress(s->pool, request->attempt.decode,
-                                   request->attempt.id,
-                                   request->output.n_tokens);
+        pool_decode_progress(s->pool, request->attempt.decode,
+                             request->attempt.id, request->output.n_tokens);
     }
     forward_keep_tail(f, bytes, n);
     f->n_bytes += n;

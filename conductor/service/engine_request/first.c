@@ -13,7 +13,7 @@ static void learn(struct engine *e, const struct steps_step *step)
         return;
     us = correction_apply_us(&i->correction, step->predicted_us);
     /* First: the costs that predicted the step may change then. */
-    (void)pool_step_done(s->pool, e->id, step->predicted_us, step->us);
+    pool_step_done(s->pool, e->id, step->predicted_us, step->us);
     engine_learn_prefill(e, step);
     if (s->costs.predicts)
         metrics_ratio_error(&s->metrics.prefill_error_ratio, us, step->us);
@@ -74,8 +74,8 @@ void forward_prefill_over(struct service_request *request, bool seen,
     /* A refused request has left the line: the running step goes on. */
     if (e && (seen || request->forward->in_line))
         note_end(e, request, seen, now_us);
-    (void)pool_prefill_done(s->pool, request->attempt.prefill,
-                            request->attempt.id, -1, now_us);
+    pool_prefill_done(s->pool, request->attempt.prefill, request->attempt.id,
+                      -1, now_us);
     cluster_prefilled(s->peers, request->attempt.id, -1);
     forward_leave_line(request, now_us);
     if (e && TAILQ_EMPTY(&e->line)) {
@@ -112,8 +112,7 @@ void forward_first_token(struct service_request *request, int64_t now_us)
         observe_first_token(request, ttft_us, now_us);
     }
     forward_prefill_over(request, f->what.stream, now_us);
-    (void)pool_decode_started(s->pool, request->attempt.decode,
-                              request->attempt.id);
+    pool_decode_started(s->pool, request->attempt.decode, request->attempt.id);
     cluster_decoding(s->peers, request->attempt.id);
     if (request->state == REQUEST_SCHEDULED)
         request_set_state(request, REQUEST_PREFILLING);

@@ -20,8 +20,7 @@ static void next_turn(struct engine *e, int64_t from_us, int64_t now_us)
         return;
     f = first->forward;
     first->attempt.turn_us = from_us > f->line_us ? from_us : f->line_us;
-    (void)pool_prefill_started(e->service->pool, e->id, first->attempt.id,
-                               now_us);
+    pool_prefill_started(e->service->pool, e->id, first->attempt.id, now_us);
     cluster_started(e->service->peers, first->attempt.id);
     if (first->state == REQUEST_SCHEDULED)
         request_set_state(first, REQUEST_PREFILLING);

@@ -18,12 +18,7 @@ struct writer {
     ((w)->failed =  \
          (w)->failed || evbuffer_add_printf((w)->out, __VA_ARGS__) < 0)
 
-static const char *const tier_names[LOAD_TIERS] = {[TIER_DEVICE] = "device",
-                                                   [TIER_HOST] = "host",
-                                                   [TIER_DISK] = "disk",
-                                                   [TIER_SHARED] = "shared"};
-
-/* Writes a member's name, after a comma if it is not the first. */
+/* A member's name, behind a comma if it needs one. */
 static void put_key(struct writer *w, const char *key)
 {
     PUT(w, "%s\"%s\":", w->first ? "" : ",", key);
@@ -140,7 +135,8 @@ static void put_source(struct writer *w, const struct explain_source *s)
     w->first = true;
     put_name(w, "instance", s->name);
     PUT(w, ",\"from\":\"%s\",\"from_block\":%u,\"to_block\":%u",
-        s->own ? tier_names[s->tier] : "link", s->from_block, s->to_block);
+        s->own ? block_tiers[s->tier].name : "link", s->from_block,
+        s->to_block);
     put_known(w, "start_ms", s->start_us, s->start_us >= 0);
     put_ms(w, "end_ms", s->end_us);
     PUT(w, "}");

@@ -78,5 +78,5 @@ void fleet_leave(struct fleet_entry *entry)
 void fleet_poke(const struct fleet *fleet)
 {
     if (!event_pending(fleet->work, EV_TIMEOUT, NULL))
-        (void)event_loop_wait(fleet->work, 0);
+        event_loop_wait(fleet->work, 0);
 }

@@ -71,7 +71,7 @@ static void on_work(evutil_socket_t, short, void *arg)
 
     if (!do_some(fleet, until_us) || !models_follow(fleet->models, until_us) ||
         !fleet_reap(fleet, until_us) || !models_reap(fleet->models, until_us))
-        (void)event_loop_wait(fleet->work, REST_US);
+        event_loop_wait(fleet->work, REST_US);
     models_name_due(fleet->models);
 }
 
@@ -104,7 +104,7 @@ void fleet_drop(struct fleet_entry *entry)
     char err[CONFIG_ERROR_MAX];
 
     fleet_leave(entry);
-    (void)!do_due(entry, err);
+    (void)!do_due(entry, err); /* the rest is tried again */
 }
 
 int fleet_add(struct fleet *fleet, const struct engine_config *config,

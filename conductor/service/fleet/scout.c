@@ -17,8 +17,8 @@
 /* Sets the timer to `ms`, give or take a fifth. */
 static void look_in(struct scout *s, int64_t ms)
 {
-    (void)event_loop_wait(s->timer,
-                          ms * 800 + (int64_t)(rand_r(&s->jitter) % 401) * ms);
+    event_loop_wait(s->timer,
+                    ms * 800 + (int64_t)(rand_r(&s->jitter) % 401) * ms);
 }
 
 /* Smaller blocks, as SGLang's pages of one token, say nothing of a good size

@@ -118,7 +118,7 @@ static void on_bytes(void *arg, const char *bytes, size_t n)
         begin(request, now_us);
     forward_heard(request, now_us);
     if (changes(request->forward->pair))
-        (void)hand_on_rewritten(request, bytes, n, false);
+        hand_on_rewritten(request, bytes, n, false);
     else
         forward_hand_on(request, bytes, n, now_us);
 }

@@ -36,7 +36,7 @@ static void read_memory(double *virtual_bytes, double *resident_bytes)
     if (f && fscanf(f, "%llu %llu", &pages, &resident) != 2)
         pages = resident = 0;
     if (f)
-        (void)fclose(f);
+        fclose(f);
     *virtual_bytes = (double)pages * page;
     *resident_bytes = (double)resident * page;
 }
@@ -53,8 +53,8 @@ int report_process(double start_s, struct evbuffer *out)
     double virtual_bytes, resident_bytes;
     int bad;
 
-    (void)getrusage(RUSAGE_SELF, &usage);
-    (void)getrlimit(RLIMIT_NOFILE, &files);
+    getrusage(RUSAGE_SELF, &usage);
+    getrlimit(RLIMIT_NOFILE, &files);
     read_memory(&virtual_bytes, &resident_bytes);
     const struct {
         const char *name, *type, *help;

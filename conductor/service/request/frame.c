@@ -21,16 +21,15 @@ static bool request_decoded(struct service_request *request, uint32_t token)
 
     if (request->state == REQUEST_TRANSFERRING) {
         request_pushed(request);
-        (void)pool_decode_started(s->pool, request->attempt.decode,
-                                  request->attempt.id);
+        pool_decode_started(s->pool, request->attempt.decode,
+                            request->attempt.id);
         cluster_decoding(s->peers, request->attempt.id);
         service_link_freed(s);
         if (!request_set_state(request, REQUEST_DECODING))
             return false;
     }
-    (void)pool_decode_progress(s->pool, request->attempt.decode,
-                               request->attempt.id,
-                               request->output.n_tokens + 1);
+    pool_decode_progress(s->pool, request->attempt.decode, request->attempt.id,
+                         request->output.n_tokens + 1);
     cluster_produced(s->peers, request->attempt.id,
                      request->output.n_tokens + 1);
     return request_token(request, token);
@@ -82,9 +81,9 @@ static int on_prefill_started(struct service_request *request, uint32_t id,
         return -EPROTO;
     int64_t now_us = clock_now_us();
     request->spans.prefill_us = now_us;
-    (void)pool_prefill_started(s->pool, id, request->attempt.id, now_us);
-    (void)pool_decode_comes(s->pool, request->attempt.decode,
-                            request->attempt.id, now_us);
+    pool_prefill_started(s->pool, id, request->attempt.id, now_us);
+    pool_decode_comes(s->pool, request->attempt.decode, request->attempt.id,
+                      now_us);
     cluster_started(s->peers, request->attempt.id);
     service_freed(s); /* its place in the queue */
     /* Both without the time to load KV. */
@@ -150,8 +149,8 @@ static void count_prefill(struct service_request *request,
                             request->attempt.plan.prefill_us,
                             lent ? (int64_t)m->prefill_us : comparable);
     request_loaded(request, m);
-    (void)pool_prefill_done(s->pool, request->attempt.prefill,
-                            request->attempt.id, comparable, clock_now_us());
+    pool_prefill_done(s->pool, request->attempt.prefill, request->attempt.id,
+                      comparable, clock_now_us());
     schedule_give_back(s->pool, &request->attempt.lent, request->attempt.id,
                        clock_now_us());
     cluster_prefilled(s->peers, request->attempt.id, comparable);
@@ -288,7 +287,7 @@ static int on_tokens(struct service *s, uint32_t id,
         if (!request_release_first(request))
             continue;
         if (request->output.n_tokens)
-            (void)request_decoded(request, t.token);
+            request_decoded(request, t.token);
         else if (request_keep_early(request, t.token))
             return -ENOMEM;
     }

@@ -46,13 +46,12 @@ void request_close_pool(struct service_request *request)
     struct service *s = request->service;
 
     if (request->attempt.prefill_open)
-        (void)pool_prefill_cancel(s->pool, request->attempt.prefill,
-                                  request->attempt.id, clock_now_us());
+        pool_prefill_cancel(s->pool, request->attempt.prefill,
+                            request->attempt.id, clock_now_us());
     schedule_give_back(s->pool, &request->attempt.lent, request->attempt.id,
                        clock_now_us());
     if (request->attempt.decode_open)
-        (void)pool_decode_done(s->pool, request->attempt.decode,
-                               request->attempt.id);
+        pool_decode_done(s->pool, request->attempt.decode, request->attempt.id);
     if (request->attempt.prefill_open || request->attempt.decode_open)
         service_freed(s);
     if (request->attempt.id)

@@ -71,8 +71,6 @@ static void fill_sources(const struct service_request *request,
         if (from->instance == request->attempt.prefill) {
             source->kind =
                 from->shared ? PROTO_SOURCE_SHARED : PROTO_SOURCE_DISK;
-        } else if (!(f->hello.capabilities & PROTO_CAP_FETCH_TCP)) {
-            continue; /* computed instead */
         } else {
             source->kind = PROTO_SOURCE_PEER;
             snprintf(source->host, sizeof(source->host), "%s", f->host);

@@ -31,7 +31,7 @@ static void on_time(evutil_socket_t, short, void *arg)
 {
     struct service_request *request = arg;
 
-    (void)request_release_first(request);
+    request_release_first(request);
 }
 
 bool request_hold_first(struct service_request *request, uint32_t token)

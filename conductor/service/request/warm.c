@@ -77,8 +77,7 @@ static void piece_ended(struct service *s, struct worker *w, bool failed)
 
 static void piece_given_up(struct service *s, struct worker *w)
 {
-    (void)pool_prefill_cancel(s->pool, w->id, w->warm.attempt_id,
-                              clock_now_us());
+    pool_prefill_cancel(s->pool, w->id, w->warm.attempt_id, clock_now_us());
     piece_ended(s, w, true);
 }
 
@@ -92,8 +91,7 @@ static int on_started(struct service *s, struct worker *w, const uint8_t *p,
     if (w->warm.started)
         return -EPROTO;
     w->warm.started = true;
-    (void)pool_prefill_started(s->pool, w->id, w->warm.attempt_id,
-                               clock_now_us());
+    pool_prefill_started(s->pool, w->id, w->warm.attempt_id, clock_now_us());
     return 0;
 }
 
@@ -111,13 +109,12 @@ static int on_done(struct service *s, struct worker *w, const uint8_t *p,
     cached = piece->tokens - m.computed_tokens;
     model_us = cost_model_prefill_us(costs_of(s, w->id), m.computed_tokens,
                                      cached, NULL);
-    (void)pool_prefill_done(
-        s->pool, w->id, w->warm.attempt_id,
-        observation_prefill_us(
-            &(struct observation_prefill){.predicted_us = piece->predicted_us,
-                                          .model_us = model_us,
-                                          .engine_us = (int64_t)m.prefill_us}),
-        clock_now_us());
+    pool_prefill_done(s->pool, w->id, w->warm.attempt_id,
+                      observation_prefill_us(&(struct observation_prefill){
+                          .predicted_us = piece->predicted_us,
+                          .model_us = model_us,
+                          .engine_us = (int64_t)m.prefill_us}),
+                      clock_now_us());
     piece_ended(s, w, false);
     return 0;
 }

@@ -60,7 +60,7 @@ static void write_head(struct exporter *x)
 {
     char host[65] = "?";
 
-    (void)gethostname(host, sizeof(host) - 1);
+    gethostname(host, sizeof(host) - 1);
     snprintf(x->head, sizeof(x->head),
              "{\"resourceSpans\":[{\"resource\":{\"attributes\":["
              "{\"key\":\"service.name\",\"value\":{\"stringValue\":"

@@ -42,7 +42,7 @@ static bool is_chosen(const struct trace_context *c, double ratio)
 {
     uint64_t low = 0;
 
-    (void)sscanf(c->trace + 16, "%16" SCNx64, &low);
+    sscanf(c->trace + 16, "%16" SCNx64, &low);
     return (double)(low >> 8) < ratio * (double)(UINT64_C(1) << 56);
 }
 

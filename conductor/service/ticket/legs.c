@@ -48,7 +48,7 @@ void ticket_legs(const struct service_request *request,
     if (!protocol)
         return;
     struct pair_ask ask = ask_of(e, protocol);
-    out->connector = protocol->name;
+    out->connector = pair_connector_names[e->config->kv_connector];
     out->at_once = protocol->concurrent;
     out->passes_on = protocol->leased && !protocol->meets;
     text_buf_init(&body, SERVICE_LEG_BYTES);

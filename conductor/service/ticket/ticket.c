@@ -199,8 +199,8 @@ static void take_numbers(struct service_request *request,
         s->metrics.output_tokens += (uint64_t)n - out->n_tokens;
         out->n_tokens = (uint32_t)n;
         out->last_token_us = clock_now_us();
-        (void)pool_decode_progress(s->pool, request->attempt.decode,
-                                   request->attempt.id, out->n_tokens);
+        pool_decode_progress(s->pool, request->attempt.decode,
+                             request->attempt.id, out->n_tokens);
     }
     if (report->state == SERVICE_TICKET_DONE)
         forward_told(request, report->prompt_tokens, report->cached_tokens);

@@ -87,9 +87,7 @@ static bool send_copy(struct service *s, const struct replication_action *a)
                          .n = a->end_block,
                          .keys = (const uint8_t *)a->keys};
 
-    if (!to || !from || to->copy.attempt_id ||
-        !(to->hello.capabilities & PROTO_CAP_COPY) ||
-        !(from->hello.capabilities & PROTO_CAP_FETCH_TCP))
+    if (!to || !from || to->copy.attempt_id)
         return false;
     to->copy = (struct worker_copy){.attempt_id = s->requests.next_attempt++ *
                                                   s->requests.size,
@@ -113,9 +111,9 @@ static void send_drop(struct service *s, const struct replication_action *a)
     const struct msg_drop m = {.key = a->key,
                                .n = a->end_block - a->first_block};
 
-    if (!w || !(w->hello.capabilities & PROTO_CAP_COPY))
+    if (!w)
         return;
-    (void)take_note(s, a);
+    take_note(s, a);
     wire_buf_reset(&s->out);
     instances_pack_lead(s, w);
     msg_drop_pack(&s->out, 0, &m);
@@ -199,7 +197,7 @@ void copies_tick(struct service *service)
         request_send_cancel(service, w->id, w->copy.attempt_id);
         ended(service, w, 0);
     }
-    (void)replication_pass(service->native.copies->core, now_us);
+    replication_pass(service->native.copies->core, now_us);
     go_on(service);
 }
 

@@ -80,8 +80,7 @@ static bool should_ask(const struct service *s, uint32_t slot, int64_t now_us)
 {
     const struct worker *w = &s->native.workers[slot];
 
-    return w->link && (w->hello.capabilities & PROTO_CAP_INVENTORY) &&
-           w->ask.until_us == 0 && now_us >= w->ask.next_us &&
+    return w->link && w->ask.until_us == 0 && now_us >= w->ask.next_us &&
            prefix_index_incomplete(s->index, slot);
 }
 

@@ -31,8 +31,7 @@ void instances_pack_lead(struct service *service, struct worker *worker)
 {
     const struct msg_lead m = {cluster_lead_token(service->models->cluster)};
 
-    if (m.token == worker->lead ||
-        !(worker->hello.capabilities & PROTO_CAP_CONDUCTORS))
+    if (m.token == worker->lead)
         return;
     msg_lead_pack(&service->out, 0, &m);
     worker->lead = m.token;

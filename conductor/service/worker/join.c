@@ -8,11 +8,8 @@
 #include "conductor/service/engine/costs.h"
 #include "conductor/service/models.h"
 
-/* Capabilities of a worker that can switch roles. */
-#define CAPS_SWITCH (PROTO_CAP_ROLE | PROTO_CAP_PUSH)
-
-/* Names appear in logs, headers and metrics: printable, without blanks, as
- * conductor-worker's --name requires. */
+/* Names go into logs, headers and metrics: printable, without blanks, as
+ * conductor-worker's --name demands. */
 static bool name_ok(const char *name)
 {
     for (const char *c = name; *c; c++)
@@ -56,10 +53,6 @@ static int check_hello(const struct service *s, const struct msg_hello *m,
             text, MSG_TEXT_MAX, PROTO_E_INVALID,
             "name: must be 1 to %d printable characters without blanks",
             MSG_NAME_MAX - 1);
-    if ((m->role & PROTO_ROLE_DECODE) && !(m->capabilities & PROTO_CAP_PUSH))
-        return error_say(
-            text, MSG_TEXT_MAX, PROTO_E_INCOMPATIBLE,
-            "capabilities: a worker that decodes must support KV_BEGIN");
     if (strcmp(m->model, s->config.model) != 0)
         return error_say(text, MSG_TEXT_MAX, PROTO_E_INCOMPATIBLE,
                          "model: \"%s\", but this conductor serves \"%.200s\"",
@@ -163,7 +156,7 @@ uint16_t service_join(void *arg, struct worker_link *link,
         .max_batch = m->max_batch,
         .window_tokens = m->window_tokens,
         .most_stages = m->capabilities & PROTO_CAP_STAGES ? m->layers : 0,
-        .switches = (m->capabilities & CAPS_SWITCH) == CAPS_SWITCH,
+        .switches = true,
         .cache_tokens =
             (int64_t)(m->kv_capacity_blocks + m->disk_capacity_blocks) *
             (int64_t)m->block_tokens,

@@ -43,8 +43,6 @@ int paths_frame(struct service *s, struct worker *w, const uint8_t *payload,
     _Static_assert(MSG_PATHS_MAX <= POOL_PATHS_MAX, "a place for each");
     if (msg_paths_unpack(payload, len, &m))
         return -EBADMSG;
-    if (!(w->hello.capabilities & PROTO_CAP_PATHS))
-        return -EPROTO;
     for (uint8_t i = 0; i < m.n; i++) {
         const struct msg_path *path = &m.list[i];
         uint32_t from = worker_at(s, path);

@@ -46,7 +46,7 @@ static void tell_of(struct service *s, uint64_t id)
     prefix_index_cleared(s->index, service_store_slot(s));
     for (uint32_t i = 0; i < pool_slots(s->pool); i++)
         if (s->native.workers[i].link)
-            (void)set_rate(s, &s->native.workers[i]);
+            set_rate(s, &s->native.workers[i]);
 }
 
 /* Takes new contents of w's store. The index follows the contents that most

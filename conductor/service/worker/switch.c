@@ -66,7 +66,7 @@ void switch_tick(struct service *service)
 {
     if (!service->native.links || !cluster_leads(service->models->cluster))
         return;
-    (void)roles_pass(service->roles, clock_now_us());
+    roles_pass(service->roles, clock_now_us());
     go_on(service);
 }
 

@@ -91,7 +91,7 @@ static bool on_left(void *arg, struct worker_link *link, const char *reason)
     s->native.n_workers--;
     service_set_window(s);
     s->metrics.workers_lost++;
-    (void)pool_set_health(s->pool, id, HEALTH_GONE);
+    pool_set_health(s->pool, id, HEALTH_GONE);
     for (uint32_t i = 0; i < s->requests.size; i++) {
         struct service_request *request = s->requests.by_slot[i];
 
@@ -100,7 +100,7 @@ static bool on_left(void *arg, struct worker_link *link, const char *reason)
             request_worker_left(request, id, why, w->leaves))
             lost = true;
     }
-    (void)pool_remove(s->pool, id, clock_now_us());
+    pool_remove(s->pool, id, clock_now_us());
     prefix_index_cleared(s->index, slot);
     shared_left(s, w);
     memset(w, 0, sizeof(*w));
@@ -142,7 +142,7 @@ static int on_leaving(struct service *s, struct worker *w, size_t len)
 {
     if (len > 0)
         return -EBADMSG;
-    if (!(w->hello.capabilities & PROTO_CAP_LEAVE) || w->leaves)
+    if (w->leaves)
         return -EPROTO;
     w->leaves = true;
     log_info("worker %s leaves, and gets no more work", w->hello.name);
@@ -162,7 +162,7 @@ static int on_frame(void *arg, struct worker_link *link,
     const struct pool_instance *in = pool_get(s->pool, w->id);
 
     if (in->health == HEALTH_SUSPECT) {
-        (void)pool_set_health(s->pool, w->id, HEALTH_READY);
+        pool_set_health(s->pool, w->id, HEALTH_READY);
         service_freed(s);
         log_info("worker %s responds again", in->name);
     }
@@ -240,7 +240,7 @@ void instances_tick(struct service *service, int64_t away_us)
         if (!w->link || !in || in->health != HEALTH_READY ||
             now_us - worker_link_last_frame_us(w->link) < late_us)
             continue;
-        (void)pool_set_health(service->pool, in->id, HEALTH_SUSPECT);
+        pool_set_health(service->pool, in->id, HEALTH_SUSPECT);
         log_warn("worker %s is silent and gets no work", in->name);
     }
 }

@@ -36,7 +36,7 @@ static void on_answer(struct evhttp_request *request, void *arg)
     a->body = malloc(a->n + 1);
     if (!a->body)
         return;
-    (void)evbuffer_remove(input, a->body, a->n);
+    evbuffer_remove(input, a->body, a->n);
     a->body[a->n] = '\0';
     a->status = evhttp_request_get_response_code(request);
 }

@@ -197,8 +197,8 @@ static void send_at_once(struct evhttp_connection *connection)
     struct bufferevent *bev = evhttp_connection_get_bufferevent(connection);
     int on = 1;
 
-    (void)setsockopt(bufferevent_getfd(bev), IPPROTO_TCP, TCP_NODELAY, &on,
-                     sizeof on);
+    setsockopt(bufferevent_getfd(bev), IPPROTO_TCP, TCP_NODELAY, &on,
+               sizeof on);
 }
 
 /* Sends the request. Returns 0 or -ENOMEM. */

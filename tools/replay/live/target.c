@@ -86,7 +86,7 @@ static void raise_file_limit(void)
 
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
         limit.rlim_cur = limit.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &limit);
+        setrlimit(RLIMIT_NOFILE, &limit);
     }
 }
 

@@ -318,7 +318,7 @@ static int simulate(struct run *run)
     int rc = closed ? open_loop(run) : open_source(run);
     if (rc != 0) {
         if (closed)
-            (void)close_loop(run);
+            close_loop(run);
         return rc;
     }
     int64_t begin_us = clock_now_us();

@@ -43,9 +43,15 @@ static json_t *copies_json(const struct replay_sim_result *r)
 /* Returns the tokens loaded by plans, by source tier. */
 static json_t *loaded_json(const uint64_t *tokens)
 {
-    return json_pack(
-        "{s:I, s:I, s:I}", "device", (json_int_t)tokens[TIER_DEVICE], "host",
-        (json_int_t)tokens[TIER_HOST], "disk", (json_int_t)tokens[TIER_DISK]);
+    json_t *out = json_object();
+
+    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+        if (json_object_set_new(out, block_tiers[t].name,
+                                json_integer((json_int_t)tokens[t]))) {
+            json_decref(out);
+            return NULL;
+        }
+    return out;
 }
 
 /* Returns the counts of refused prompts in the background. */

@@ -247,7 +247,7 @@ int replay_study_run(const struct replay_study *study,
     for (size_t jobs = jobs_of(study, n); started + 1 < jobs; started++)
         if (pthread_create(&threads[started], NULL, work, &crew) != 0)
             break;
-    (void)work(&crew);
+    work(&crew);
     for (size_t i = 0; i < started; i++)
         pthread_join(threads[i], NULL);
     replay_ticker_end(&crew.ticker);

@@ -161,7 +161,7 @@ int replay_command_from_log(int argc, char **argv)
     if (!file)
         return replay_complain(usage.name, "%s: %s", path, strerror(errno));
     status = read_log(file, path, &all);
-    (void)fclose(file);
+    fclose(file);
     if (status == 0) {
         if (all.n)
             qsort(all.at, all.n, sizeof(*all.at), by_arrival);

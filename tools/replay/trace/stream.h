@@ -123,7 +123,7 @@ struct replay_ties {
                                  one */
     size_t capacity;
     size_t n, given; /* with one timestamp; already returned */
-    int ahead;       /* what reading the next one returned */
+    int ahead;       /* result of reading the next one */
 };
 
 /* Sets the seed of a zeroed struct. */

@@ -171,6 +171,6 @@ int disk_tier_restore(struct disk_tier *t)
     free(r.slots);
     /* Code that mirrors the tier starts from the inventory. */
     kv_store_forget_events(t->index);
-    (void)kv_store_take_resync(t->index);
+    kv_store_take_resync(t->index);
     return rc;
 }

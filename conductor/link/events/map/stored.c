@@ -68,13 +68,13 @@ static void piece_keys(const struct kv_map *map, uint64_t parent_key,
     uint32_t size = map->block_tokens;
 
     if (!extras) {
-        (void)block_keys_continue(parent_key, tokens, (size_t)n * size, size,
-                                  seed, keys);
+        block_keys_continue(parent_key, tokens, (size_t)n * size, size, seed,
+                            keys);
         return;
     }
     for (uint32_t i = 0; i < n; i++) {
-        (void)block_keys_continue(parent_key, tokens + (size_t)i * size, size,
-                                  size, seed, &keys[i]);
+        block_keys_continue(parent_key, tokens + (size_t)i * size, size, size,
+                            seed, &keys[i]);
         if (extras[i] != 0)
             keys[i] = block_key_with(keys[i], extras[i], seed);
         parent_key = keys[i];

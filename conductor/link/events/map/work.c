@@ -11,7 +11,6 @@
  * block. An entry removed costs one block more. */
 #define PIECE_LOOKS 4096u
 #define BLOCK_LOOKS 64u
-#define ALL_TIERS (BLOCK_TIER_BIT(BLOCK_TIERS) - 1)
 
 static void forget_all(struct kv_map *map)
 {
@@ -116,7 +115,7 @@ static bool forget_part(struct kv_map *map)
     while (!c->of[rank])
         rank++;
     map->work.cost++;
-    if (clear_part(map, rank, ALL_TIERS, &c->at))
+    if (clear_part(map, rank, BLOCK_TIERS_ALL, &c->at))
         return true;
     c->of[rank] = false;
     c->n--;
@@ -135,9 +134,9 @@ static bool cleared(struct kv_map *map, const struct kv_event *e, uint16_t rank)
             waiting_clear(&map->waiting);
     }
     if (!all)
-        return clear_part(map, rank,
-                          e->has_tier ? BLOCK_TIER_BIT(e->tier) : ALL_TIERS,
-                          &map->work.slot);
+        return clear_part(
+            map, rank, e->has_tier ? BLOCK_TIER_BIT(e->tier) : BLOCK_TIERS_ALL,
+            &map->work.slot);
     forget_all(map);
     return false;
 }

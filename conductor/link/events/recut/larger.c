@@ -12,12 +12,11 @@ void larger_name(struct recut *r, uint32_t at, uint32_t parent, uint64_t seed,
 
     if (parent != NO_PIECE)
         p->before = r->pieces[parent].last;
-    (void)block_keys_continue(p->before, tokens, size, size, seed, keys);
+    block_keys_continue(p->before, tokens, size, size, seed, keys);
     if (extra != 0)
         keys[0] = block_key_with(keys[0], extra, seed);
-    (void)block_keys_continue(keys[0], tokens + size,
-                              (size_t)(r->ratio - 1) * size, size, seed,
-                              keys + 1);
+    block_keys_continue(keys[0], tokens + size, (size_t)(r->ratio - 1) * size,
+                        size, seed, keys + 1);
     p->last = keys[r->ratio - 1];
 }
 

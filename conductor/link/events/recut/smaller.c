@@ -15,9 +15,9 @@ static uint64_t block_key(const struct recut *r, uint32_t last, uint64_t seed)
     for (uint32_t i = r->ratio; i-- > 0; at = r->pieces[at].parent)
         memcpy(r->tokens + (size_t)i * size, recut_words(r, at),
                size * sizeof(*r->tokens));
-    (void)block_keys_continue(r->pieces[last].before, r->tokens,
-                              r->config.block_tokens, r->config.block_tokens,
-                              seed, &key);
+    block_keys_continue(r->pieces[last].before, r->tokens,
+                        r->config.block_tokens, r->config.block_tokens, seed,
+                        &key);
     return r->pieces[last].odd ? block_key_with(key, r->pieces[last].key, seed)
                                : key;
 }

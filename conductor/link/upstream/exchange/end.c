@@ -41,10 +41,8 @@ void upstream_drop_kept(struct exchange *x)
 static void release(struct exchange *x)
 {
     struct upstream *u = x->upstream;
-    size_t n;
 
-    (void)stream_input(x->stream, &n);
-    if (!x->keep || u->options.max_idle == 0 || n > 0 ||
+    if (!x->keep || u->options.max_idle == 0 || stream_unused(x->stream) > 0 ||
         stream_unsent(x->stream) > 0) {
         upstream_drop(x);
         return;

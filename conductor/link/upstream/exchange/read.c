@@ -220,14 +220,12 @@ static bool read_answer(struct exchange *x)
 void upstream_on_read(void *arg)
 {
     struct exchange *x = arg;
-    size_t n;
 
     if (!x->ops) { /* kept: these bytes belong to no request */
         upstream_drop_kept(x);
         return;
     }
-    (void)stream_input(x->stream, &n);
-    x->any = x->any || n > 0;
+    x->any = x->any || stream_unused(x->stream) > 0;
     if (!read_answer(x))
         return;
     if (x->part == PART_DONE)

@@ -21,11 +21,10 @@
 static bool is_silent(const struct exchange *x)
 {
     char byte;
-    size_t n;
 
-    (void)stream_input(x->stream, &n);
-    return n == 0 && (x->upstream->tls || recv(stream_fd(x->stream), &byte, 1,
-                                               MSG_PEEK | MSG_DONTWAIT) < 0);
+    return stream_unused(x->stream) == 0 &&
+           (x->upstream->tls ||
+            recv(stream_fd(x->stream), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0);
 }
 
 /* Requests with equal use share connections: 0 = all without an id; else a hash

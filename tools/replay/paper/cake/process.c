@@ -174,7 +174,7 @@ static void serve_step(struct server *s)
     struct step_choice next;
     double takes_s = 0;
 
-    (void)step_begin(
+    step_begin(
         &step,
         &(struct step_config){.order = s->order,
                               .tokens = (uint32_t)s->mix->engine->step_tokens,

@@ -47,9 +47,9 @@ static int add(struct replay_rules *r, const char *policy,
     size_t i = 0;
 
     *s = *base;
-    (void)snprintf(r->labels[r->n], sizeof(r->labels[0]), "%s%s%s%s", policy,
-                   without ? " " : "", without ? without->name : "",
-                   without ? "=0" : "");
+    snprintf(r->labels[r->n], sizeof(r->labels[0]), "%s%s%s%s", policy,
+             without ? " " : "", without ? without->name : "",
+             without ? "=0" : "");
     r->n++;
     if (!without)
         return 0;
@@ -58,7 +58,7 @@ static int add(struct replay_rules *r, const char *policy,
     if (i == POLICY_SETTINGS_MAX)
         return -EINVAL;
     s->n = i < s->n ? s->n : s->n + 1;
-    (void)snprintf(s->at[i].name, sizeof(s->at[i].name), "%s", without->name);
+    snprintf(s->at[i].name, sizeof(s->at[i].name), "%s", without->name);
     s->at[i].value = 0.0;
     return 0;
 }
@@ -84,17 +84,17 @@ static int refuse_word(const struct schedule_policy *p, const char *word,
 {
     size_t at = 0;
 
-    (void)error_say(error, REPLAY_LIST_ERROR_BYTES, 0,
-                    "--rules %.*s: must be switches, or options of %s that can "
-                    "be 0:%s",
-                    n < 100 ? (int)n : 100, word, p->name,
-                    p->n_options > 0 ? "" : " none");
+    error_say(error, REPLAY_LIST_ERROR_BYTES, 0,
+              "--rules %.*s: must be switches, or options of %s that can "
+              "be 0:%s",
+              n < 100 ? (int)n : 100, word, p->name,
+              p->n_options > 0 ? "" : " none");
     for (size_t i = 0; i < p->n_options; i++) {
         if (!can_be_off(&p->options[i]))
             continue;
         at = strlen(error);
-        (void)error_say(error + at, REPLAY_LIST_ERROR_BYTES - at, 0, " %s,",
-                        p->options[i].name);
+        error_say(error + at, REPLAY_LIST_ERROR_BYTES - at, 0, " %s,",
+                  p->options[i].name);
     }
     if (at > 0)
         error[strlen(error) - 1] = '\0';

@@ -191,7 +191,7 @@ int replay_command_sweep(int argc, char **argv)
     s.sweep.again = command_line(argc, argv, &s.line);
     s.sweep.settings = &s.numbers.settings;
     if (!d)
-        (void)replay_complain(usage.name, "out of memory");
+        replay_complain(usage.name, "out of memory");
     else if (parse(argc, argv, &s, &status) != 0)
         ;
     else if (read_policies(&s) != 0)

@@ -6,13 +6,13 @@
 #include <string.h>
 
 #include "base/json_fields.h"
+#include "sim/cluster/json.h"
 #include "tools/replay/study/sweep/draw.h"
 #include "traces/generate.h"
 #include "traces/trace.h"
 
 #define JSON_MAX_BYTES (64 * 1024)
 #define NAME_BYTES 40
-#define TOKENS_MAX INT64_C(1000000000000)
 #define TERM_MAX_US 1e9
 
 /* Reads [least, most], each from min to max. */
@@ -24,8 +24,8 @@ static void read_range(struct fields *f, const struct fields_object *o,
     char expected[80];
 
     fields_numbers(f, o, key, ends, 2);
-    (void)snprintf(expected, sizeof(expected), "[least, most] from %g to %g",
-                   min, max);
+    snprintf(expected, sizeof(expected), "[least, most] from %g to %g", min,
+             max);
     if (!(ends[0] >= min && ends[0] <= ends[1] && ends[1] <= max))
         fields_refuse_value(f, o, key, expected);
     *range = (struct sweep_range){ends[0], ends[1]};
@@ -41,23 +41,6 @@ static void read_terms(struct fields *f, const struct fields_object *o,
                           i, us[i], TERM_MAX_US);
 }
 
-static void read_tier(struct fields *f, const struct fields_object *of,
-                      const char *key, bool optional, struct cluster_tier *tier)
-{
-    const double free_reads = 0.0;
-    char path[2 * NAME_BYTES];
-
-    (void)snprintf(path, sizeof(path), "%s%s.", of->path, key);
-    struct fields_object o = fields_object(f, of, key, path, optional);
-    if (!o.json)
-        return;
-    fields_known(f, &o, "tokens gbytes_per_s");
-    tier->capacity_tokens =
-        fields_integer(f, &o, "tokens", 1, TOKENS_MAX, NULL);
-    tier->read_bytes_per_s =
-        fields_number(f, &o, "gbytes_per_s", 1e-6, 1e9, &free_reads) * 1e9;
-}
-
 static void read_hardware(struct fields *f, const struct fields_object *o,
                           struct sweep_description *d)
 {
@@ -66,7 +49,7 @@ static void read_hardware(struct fields *f, const struct fields_object *o,
     *h = (struct sweep_hardware){.layers = 0};
     fields_known(f, o,
                  "name layers kv_bytes_per_token prefill_us decode_us "
-                 "kv_tokens max_batch step_tokens device host disk");
+                 "kv_tokens max_batch step_tokens " BLOCK_TIER_NAMES);
     fields_text(f, o, "name", h->name, sizeof(h->name), NULL);
     h->layers = (uint32_t)fields_integer(f, o, "layers", 1, 10000, NULL);
     h->kv_bytes_per_token =
@@ -77,14 +60,13 @@ static void read_hardware(struct fields *f, const struct fields_object *o,
         fields_refuse(f, o->path, "prefill_us", "no cost");
     if (f->rc == 0 && !(h->decode_us[0] + h->decode_us[1] > 0.0))
         fields_refuse(f, o->path, "decode_us", "no cost");
-    h->kv_tokens = fields_integer(f, o, "kv_tokens", 1, TOKENS_MAX, NULL);
+    h->kv_tokens =
+        fields_integer(f, o, "kv_tokens", 1, CLUSTER_TOKENS_MAX, NULL);
     h->max_batch =
         (uint32_t)fields_integer(f, o, "max_batch", 1, 1 << 16, NULL);
     h->step_tokens =
         (uint32_t)fields_integer(f, o, "step_tokens", 1, 1 << 30, NULL);
-    read_tier(f, o, "device", false, &h->tiers[TIER_DEVICE]);
-    read_tier(f, o, "host", true, &h->tiers[TIER_HOST]);
-    read_tier(f, o, "disk", true, &h->tiers[TIER_DISK]);
+    cluster_read_tiers(f, o, true, h->tiers, NULL);
     d->n_hardware++;
 }
 
@@ -143,16 +125,15 @@ static void read_list(struct fields *f, const struct fields_object *root,
     size_t n = json_array_size(list);
     char expected[64];
 
-    (void)snprintf(expected, sizeof(expected), "an array of 1 to %zu objects",
-                   most);
+    snprintf(expected, sizeof(expected), "an array of 1 to %zu objects", most);
     if (n == 0 || n > most)
         fields_refuse_value(f, root, key, expected);
     for (size_t i = 0; f->rc == 0 && i < n; i++) {
         char name[NAME_BYTES], path[NAME_BYTES + 1];
         struct fields_object one = {json_array_get(list, i), path};
 
-        (void)snprintf(name, sizeof(name), "%s[%zu]", key, i);
-        (void)snprintf(path, sizeof(path), "%s.", name);
+        snprintf(name, sizeof(name), "%s[%zu]", key, i);
+        snprintf(path, sizeof(path), "%s.", name);
         if (!json_is_object(one.json))
             fields_refuse_got(f, "", name, "an object", one.json);
         read(f, &one, d);
@@ -185,7 +166,7 @@ static void read_description(struct fields *f, const struct fields_object *o,
     struct sweep_description *d = into;
 
     fields_constant(f, o, "format", "conductor-sweep");
-    (void)fields_integer(f, o, "version", 1, 1, NULL);
+    fields_integer(f, o, "version", 1, 1, NULL);
     fields_known(f, o,
                  "format version name about requests nodes balance aggregated "
                  "disks unequal slow_nodes slow_speed link_gbps load errors "
@@ -226,7 +207,7 @@ int sweep_description_parse(const char *text, size_t size, const char *name,
     if (read)
         rc = fields_read(&f, text, size, read_description, read);
     else
-        (void)snprintf(err, SWEEP_ERROR_BYTES, "%s: out of memory", name);
+        snprintf(err, SWEEP_ERROR_BYTES, "%s: out of memory", name);
     if (rc == 0)
         *d = *read;
     free(read);
@@ -249,8 +230,8 @@ int sweep_description_add_file(struct sweep_description *d, const char *path)
     if (strlen(path) >= sizeof(t->file))
         return -ENAMETOOLONG;
     *t = (struct sweep_trace){.length_scale = 1};
-    (void)snprintf(t->file, sizeof(t->file), "%s", path);
-    (void)snprintf(t->name, sizeof(t->name), "%.60s", slash ? slash + 1 : path);
+    snprintf(t->file, sizeof(t->file), "%s", path);
+    snprintf(t->name, sizeof(t->name), "%.60s", slash ? slash + 1 : path);
     d->n_traces++;
     return 0;
 }

@@ -143,8 +143,8 @@ static struct cluster make_cluster(const struct sweep_draw *draw)
                     .decode_error_sigma = draw->decode_error_sigma,
                     .max_tokens_fixed = draw->max_tokens}};
 
-    (void)snprintf(c.name, sizeof(c.name), "case-%llu",
-                   (unsigned long long)draw->number);
+    snprintf(c.name, sizeof(c.name), "case-%llu",
+             (unsigned long long)draw->number);
     memcpy(c.cost.prefill, h->prefill_us, sizeof(c.cost.prefill));
     memcpy(c.cost.decode, h->decode_us, sizeof(c.cost.decode));
     memcpy(c.tiers, h->tiers, sizeof(c.tiers));

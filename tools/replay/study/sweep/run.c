@@ -126,8 +126,8 @@ static void take_values(const struct job *job, const struct replay_report *r)
 static int fail(const struct runner *r, const struct sweep_case *one,
                 const char *why, int rc)
 {
-    (void)snprintf(r->error, SWEEP_ERROR_BYTES, "case %llu: %.900s",
-                   (unsigned long long)one->draw.number, why);
+    snprintf(r->error, SWEEP_ERROR_BYTES, "case %llu: %.900s",
+             (unsigned long long)one->draw.number, why);
     return rc;
 }
 
@@ -150,7 +150,7 @@ static int flush(struct runner *r)
         if (rc == 0)
             take_values(&r->jobs[i], &r->cases[i].result.report);
         else if (r->cases[i].failed)
-            (void)fail(r, r->jobs[i].one, why, rc);
+            fail(r, r->jobs[i].one, why, rc);
     replay_cases_fini(r->cases, r->n);
     r->n = 0;
     return rc;
@@ -381,7 +381,7 @@ int sweep_run(const struct sweep *sweep, struct sweep_result *results,
     struct runner *r = calloc(1, sizeof(*r));
     int rc = -ENOMEM;
 
-    (void)snprintf(error, SWEEP_ERROR_BYTES, "out of memory");
+    snprintf(error, SWEEP_ERROR_BYTES, "out of memory");
     if (!r)
         return rc;
     r->sweep = sweep;

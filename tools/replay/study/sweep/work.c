@@ -219,7 +219,7 @@ int sweep_work_read(const struct replay_stream_options *source,
     struct trace_request request = {0};
     int rc = -ENOMEM;
 
-    (void)snprintf(error, size, "out of memory");
+    snprintf(error, size, "out of memory");
     options.quiet = true;
     if (sums.cache)
         rc = replay_stream_open(&options, &stream, error, size);
@@ -227,10 +227,10 @@ int sweep_work_read(const struct replay_stream_options *source,
         rc = add(&sums, cluster, &request);
     if (rc == 0 && sums.last_us <= sums.first_us) {
         rc = -EINVAL;
-        (void)snprintf(error, size, "%s: no two requests at different times",
-                       options.path);
+        snprintf(error, size, "%s: no two requests at different times",
+                 options.path);
     } else if (rc < 0 && stream && replay_stream_error(stream)[0] != '\0') {
-        (void)snprintf(error, size, "%s", replay_stream_error(stream));
+        snprintf(error, size, "%s", replay_stream_error(stream));
     }
     if (rc == 0)
         *work = (struct sweep_work){

@@ -15,7 +15,7 @@ void rdma_log(const struct rdma *r, int level, const char *format, ...)
     if (!r->config.log)
         return;
     va_start(args, format);
-    (void)vsnprintf(line, sizeof(line), format, args);
+    vsnprintf(line, sizeof(line), format, args);
     va_end(args);
     r->config.log(level, line);
 }

@@ -115,7 +115,7 @@ static void on_resume(evutil_socket_t, short, void *arg)
 {
     const struct shm *s = arg;
 
-    (void)event_add(s->listening, NULL);
+    event_add(s->listening, NULL);
 }
 
 /* Pauses accepting: most likely no file descriptors are left. The socket stays

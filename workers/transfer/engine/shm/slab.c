@@ -17,7 +17,7 @@
  * would kill the process. */
 static bool touch(void *memory, size_t bytes)
 {
-    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    madvise(memory, bytes, MADV_HUGEPAGE);
     if (madvise(memory, bytes, MADV_POPULATE_WRITE) == 0)
         return true;
     if (errno != EINVAL)
