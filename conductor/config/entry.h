@@ -38,8 +38,8 @@ struct entry_table {
     size_t bytes;       /* of an entry */
     const char *list;   /* name of the array */
     size_t least, most; /* entries */
-    /* Checks all[i], read from the JSON o; all earlier entries are right. Errors
-     * go to f. */
+    /* Checks all[i], read from the JSON o; all earlier entries are right.
+     * Errors go to f. */
     void (*check)(struct fields *f, const struct fields_object *o, void *all,
                   size_t i);
     const char *about; /* text of the reference's section, above the fields */

@@ -28,7 +28,7 @@ struct plot {
                            const char *title, const char *path);
 
 /* Runs a script (see plot_find()) with two arguments, the data in `in` as its
- * input, and `out` as its output; NULL = that of this program. Returns as
+ * input, and `out` as its output; a NULL output is this program's. Returns as
  * plot_end(), or -EPIPE, with a message, when it could not print. */
 [[nodiscard]] int plot_script(const char *name, const char *first,
                               const char *second, FILE *in, FILE *out);
