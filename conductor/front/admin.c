@@ -17,7 +17,7 @@
 #include "base/listener.h"
 #include "base/log.h"
 #include "base/secret.h"
-#include "conductor/front/internal.h"
+#include "conductor/front/routes.h"
 #include "conductor/http/escape.h"
 
 /* A day: the longest that a drain may take. */
@@ -55,7 +55,6 @@ static bool asks_by_address(const struct http_head *head)
 bool admin_may_change(const struct front_call *call)
 {
     const struct secret *key = call->front->options.admin_key;
-    struct openai_error error;
 
     if (key && has_key(call, key))
         return true;
@@ -64,17 +63,15 @@ bool admin_may_change(const struct front_call *call)
         return true;
     if (key) {
         http_add_header(call->conn, "WWW-Authenticate", "Bearer");
-        openai_error_set(
-            &error, 401, "invalid_admin_key", NULL,
-            "header authorization: must be \"Bearer\" and the key of "
-            "admin_key_file");
+        http_refuse(call->conn, 401, "invalid_admin_key", NULL,
+                    "header authorization: must be \"Bearer\" and the key of "
+                    "admin_key_file");
     } else {
-        openai_error_set(&error, 403, "admin_forbidden", NULL,
-                         "without admin_key_file instances can be changed from "
-                         "this machine only, by its address or as localhost, "
-                         "and not by a web page: set admin_key_file");
+        http_refuse(call->conn, 403, "admin_forbidden", NULL,
+                    "without admin_key_file instances can be changed from "
+                    "this machine only, by its address or as localhost, "
+                    "and not by a web page: set admin_key_file");
     }
-    http_reply_error(call->conn, &error);
     return false;
 }
 
@@ -88,34 +85,40 @@ static void put_param(char param[64], const char *message)
 
 static void refuse(const struct front_call *call, int rc, const char *why)
 {
-    struct openai_error error;
+    static const struct {
+        int rc, status;
+        const char *code;
+    } all[] = {
+        {-ENOENT, 404, "unknown_instance"}, {-EEXIST, 409, "instance_exists"},
+        {-EPERM, 403, "not_permitted"},     {-ENOSPC, 409, "too_many_drained"},
+        {-EBUSY, 409, "last_of_role"},      {-ESTALE, 409, "another_leads"},
+        {-EBADMSG, 400, "invalid_json"},    {0, 400, "invalid_value"}};
     char param[64];
-    int status =
-        rc == -ENOENT                                                     ? 404
-        : rc == -EEXIST || rc == -ENOSPC || rc == -EBUSY || rc == -ESTALE ? 409
-        : rc == -EPERM                                                    ? 403
-                                                                          : 400;
-    const char *code = rc == -ENOENT    ? "unknown_instance"
-                       : rc == -EEXIST  ? "instance_exists"
-                       : rc == -EPERM   ? "not_permitted"
-                       : rc == -ENOSPC  ? "too_many_drained"
-                       : rc == -EBUSY   ? "last_of_role"
-                       : rc == -ESTALE  ? "another_leads"
-                       : rc == -EBADMSG ? "invalid_json"
-                                        : "invalid_value";
+    size_t i = 0;
 
+    while (all[i].rc && all[i].rc != rc)
+        i++;
     put_param(param, why);
-    openai_error_set(&error, status, code, param, "%s%s",
-                     rc == -EBADMSG ? "the body isn't valid JSON: " : "", why);
-    http_reply_error(call->conn, &error);
+    http_refuse(call->conn, all[i].status, all[i].code, param, "%s%s",
+                rc == -EBADMSG ? "the body isn't valid JSON: " : "", why);
 }
 
-/* more: further members of the JSON object. */
-static void reply_state(const struct front_call *call, int status,
-                        const char *name, const char *state, const char *more)
+/* Answers, and logs, that the instance was changed `how`; or, if rc is not 0,
+ * refuses. more: further members of the JSON object. */
+static void reply(const struct front_call *call, int rc, const char *why,
+                  const char *name, const char *how, int status,
+                  const char *state, const char *more)
 {
+    char peer[HTTP_PEER_BYTES];
     struct text_buf buf;
 
+    if (rc) {
+        refuse(call, rc, why);
+        return;
+    }
+    http_peer(call->conn, peer);
+    log_info("instance %s: %s over /admin by %s, %s", name, how, peer,
+             call->front->options.admin_key ? "with the key" : "without a key");
     text_buf_init(&buf, 4096);
     text_buf_puts(&buf, "{\"name\":");
     text_buf_json(&buf, name, strlen(name));
@@ -128,50 +131,27 @@ static void reply_state(const struct front_call *call, int status,
     text_buf_fini(&buf);
 }
 
-static void log_change(const struct front_call *call, const char *name,
-                       const char *how)
-{
-    char peer[HTTP_PEER_BYTES];
-
-    http_peer(call->conn, peer);
-    log_info("instance %s: %s over /admin by %s, %s", name, how, peer,
-             call->front->options.admin_key ? "with the key" : "without a key");
-}
-
 void admin_add(const struct front_call *call)
 {
     char name[SERVICE_NAME_BYTES], err[SERVICE_ERROR_BYTES];
-    int rc;
 
     if (!admin_may_change(call))
         return;
-    rc = models_add(call->front->models, call->body, call->n,
-                    call->front->options.admin_key, name, err);
-    if (rc)
-        refuse(call, rc, err);
-    else {
-        log_change(call, name, "added");
-        reply_state(call, 201, name, "starting", "");
-    }
+    int rc = models_add(call->front->models, call->body, call->n,
+                        call->front->options.admin_key, name, err);
+    reply(call, rc, err, name, "added", 201, "starting", "");
 }
 
 void admin_remove(const struct front_call *call)
 {
-    const char *at = call->head->path.at + strlen(ADMIN_INSTANCE_PATH);
-    size_t n = call->head->path.n - strlen(ADMIN_INSTANCE_PATH);
+    struct http_slice at = routes_rest(call);
     char name[SERVICE_NAME_BYTES] = "", err[SERVICE_ERROR_BYTES];
-    int rc;
 
     if (!admin_may_change(call))
         return;
-    (void)http_unescape(at, n, name, sizeof(name));
-    rc = models_remove(call->front->models, name, err);
-    if (rc)
-        refuse(call, rc, err);
-    else {
-        log_change(call, name, "removed");
-        reply_state(call, 202, name, "draining", "");
-    }
+    (void)http_unescape(at.at, at.n, name, sizeof(name));
+    int rc = models_remove(call->front->models, name, err);
+    reply(call, rc, err, name, "removed", 202, "draining", "");
 }
 
 /* Cuts `end` off a path. Returns whether it was there. */
@@ -214,45 +194,32 @@ static int read_limit(struct http_slice query, int64_t *limit_us,
 static void drain(const struct front_call *call, struct http_slice at, bool on)
 {
     char name[SERVICE_NAME_BYTES] = "", err[SERVICE_ERROR_BYTES];
-    const char *state;
+    const char *state = "";
     int64_t limit_us = 0;
     int rc = on ? read_limit(call->head->query, &limit_us, err) : 0;
 
     (void)http_unescape(at.at, at.n, name, sizeof(name));
     if (rc == 0)
         rc = models_drain(call->front->models, name, on, limit_us, &state, err);
-    if (rc)
-        refuse(call, rc, err);
-    else {
-        log_change(call, name, on ? "drained" : "let go on");
-        reply_state(call, 200, name, state, on ? ",\"drained\":true" : "");
-    }
+    reply(call, rc, err, name, on ? "drained" : "let go on", 200, state,
+          on ? ",\"drained\":true" : "");
 }
 
 static void switch_role(const struct front_call *call, struct http_slice at,
                         const char *role)
 {
     char name[SERVICE_NAME_BYTES] = "", err[SERVICE_ERROR_BYTES];
-    const char *state;
-    int rc;
+    const char *state = "";
 
     (void)http_unescape(at.at, at.n, name, sizeof(name));
-    rc = models_switch(call->front->models, name, role, &state, err);
-    if (rc)
-        refuse(call, rc, err);
-    else {
-        log_change(call, name,
-                   *role == 'p' ? "told to prefill" : "told to decode");
-        reply_state(call, 200, name, state, "");
-    }
+    int rc = models_switch(call->front->models, name, role, &state, err);
+    reply(call, rc, err, name,
+          *role == 'p' ? "told to prefill" : "told to decode", 200, state, "");
 }
 
 void admin_instance(const struct front_call *call)
 {
-    const size_t prefix = strlen(ADMIN_INSTANCE_PATH);
-    struct http_slice at = {call->head->path.at + prefix,
-                            call->head->path.n - prefix};
-    struct openai_error error;
+    struct http_slice at = routes_rest(call);
 
     if (!admin_may_change(call))
         return;
@@ -264,13 +231,11 @@ void admin_instance(const struct front_call *call)
         switch_role(call, at, "prefill");
     else if (cut(&at, "/role/decode"))
         switch_role(call, at, "decode");
-    else {
-        openai_error_set(&error, 404, "unknown_path", NULL,
-                         "path: \"%.*s\": must end in /drain, /undrain, "
-                         "/role/prefill or /role/decode",
-                         at.n < 100 ? (int)at.n : 100, at.at);
-        http_reply_error(call->conn, &error);
-    }
+    else
+        http_refuse(call->conn, 404, "unknown_path", NULL,
+                    "path: \"%.*s\": must end in /drain, /undrain, "
+                    "/role/prefill or /role/decode",
+                    at.n < 100 ? (int)at.n : 100, at.at);
 }
 
 void admin_reload(const struct front_call *call)
@@ -278,18 +243,15 @@ void admin_reload(const struct front_call *call)
     const struct front_options *o = &call->front->options;
     char err[SERVICE_ERROR_BYTES] =
         "there is no configuration file to read again";
-    struct openai_error error;
     struct text_buf buf;
 
     if (!admin_may_change(call))
         return;
     text_buf_init(&buf, 16384);
-    if (o->reload && o->reload(o->reload_arg, &buf, err) == 0) {
+    if (o->reload && o->reload(o->reload_arg, &buf, err) == 0)
         http_reply(call->conn, 200, "application/json", buf.data, buf.len);
-    } else {
-        openai_error_set(&error, 400, "invalid_configuration", NULL,
-                         "%s; nothing has changed", err);
-        http_reply_error(call->conn, &error);
-    }
+    else
+        http_refuse(call->conn, 400, "invalid_configuration", NULL,
+                    "%s; nothing has changed", err);
     text_buf_fini(&buf);
 }

@@ -22,7 +22,6 @@ static bool read_chain(const struct front_call *call, bool copies,
 
 void view_blocks(const struct front_call *call)
 {
-    struct openai_error error;
     struct evbuffer *buf;
     struct chain chain;
     int rc;
@@ -34,19 +33,14 @@ void view_blocks(const struct front_call *call)
                              chain.n, buf)
              : -ENOMEM;
     chain_fini(&chain);
-    if (rc != -ENOENT) {
-        view_reply(call->conn, "application/json", buf, rc);
-        return;
-    }
-    evbuffer_free(buf);
-    openai_error_set(&error, 404, "no_native_workers", NULL,
-                     "this server has no native workers");
-    http_reply_error(call->conn, &error);
+    if (rc == -ENOENT)
+        http_refuse(call->conn, 404, "no_native_workers", NULL,
+                    "this server has no native workers");
+    view_reply(call->conn, buf, rc);
 }
 
 void change_replicas(const struct front_call *call)
 {
-    struct openai_error error;
     char peer[HTTP_PEER_BYTES];
     struct evbuffer *buf;
     struct chain chain;
@@ -65,25 +59,12 @@ void change_replicas(const struct front_call *call)
             chain.copies, chain.n, peer);
     }
     chain_fini(&chain);
-    if (rc != -ENOENT && rc != -EBUSY) {
-        view_reply(call->conn, "application/json", buf, rc);
-        return;
-    }
-    evbuffer_free(buf);
     if (rc == -EBUSY)
-        openai_error_set(&error, 409, "another_leads", NULL,
-                         "another conductor leads, and only the leader orders "
-                         "copies: ask that one (conductor_state_leader)");
-    else
-        openai_error_set(&error, 404, "no_blocks", NULL,
-                         "no native worker has a block of this prompt");
-    http_reply_error(call->conn, &error);
-}
-
-void view_copies(const struct front_call *call)
-{
-    struct evbuffer *buf = evbuffer_new();
-
-    view_reply(call->conn, "application/json", buf,
-               buf ? models_copies(call->front->models, buf) : -ENOMEM);
+        http_refuse(call->conn, 409, "another_leads", NULL,
+                    "another conductor leads, and only the leader orders "
+                    "copies: ask that one (conductor_state_leader)");
+    else if (rc == -ENOENT)
+        http_refuse(call->conn, 404, "no_blocks", NULL,
+                    "no native worker has a block of this prompt");
+    view_reply(call->conn, buf, rc);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/json_fields.h"
+#include "conductor/http/chars.h"
 #include "conductor/http/escape.h"
 
 #define SHOWN 40
@@ -26,10 +27,9 @@ static int refuse(const struct reading *r, struct http_slice name,
 
     memcpy(cut, name.at, n);
     cut[n] = '\0';
-    openai_error_set(r->error, 400, "invalid_value", cut,
-                     "%s: \"%.*s\": must be %s", cut,
-                     value.n < SHOWN ? (int)value.n : SHOWN, value.at, must);
-    return -EINVAL;
+    return openai_error_set(
+        r->error, 400, "invalid_value", cut, "%s: \"%.*s\": must be %s", cut,
+        value.n < SHOWN ? (int)value.n : SHOWN, value.at, must);
 }
 
 static int no_memory(const struct reading *r)
@@ -62,13 +62,11 @@ static uint64_t read_key(struct http_slice text)
     uint64_t key = 0;
 
     for (size_t i = 0; i < text.n; i++) {
-        const char *digits = "0123456789abcdefABCDEF";
-        const char *digit = memchr(digits, text.at[i], 22);
+        int digit = http_hex(text.at[i]);
 
-        if (!digit || text.n > 16)
+        if (digit < 0 || text.n > 16)
             return 0;
-        key = key << 4 | (uint64_t)(digit - digits < 16 ? digit - digits
-                                                        : digit - digits - 6);
+        key = key << 4 | (uint64_t)digit;
     }
     return key;
 }
@@ -288,10 +286,9 @@ static int read_body(struct reading *r, struct http_slice query,
     length = !bad && why[length] == ':' && length < SHOWN ? length : 0;
     memcpy(param, why, length);
     param[length] = '\0';
-    openai_error_set(r->error, 400, bad ? "invalid_json" : "invalid_value",
-                     param, "%s%s", bad ? "the body isn't valid JSON: " : "",
-                     why);
-    return -EINVAL;
+    return openai_error_set(
+        r->error, 400, bad ? "invalid_json" : "invalid_value", param, "%s%s",
+        bad ? "the body isn't valid JSON: " : "", why);
 }
 
 int chain_read(struct http_slice query, const char *body, size_t n, bool copies,

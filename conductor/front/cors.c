@@ -45,13 +45,11 @@ static void answer_preflight(const struct front_call *call,
 {
     const struct http_slice *headers =
         http_find(call->head, "access-control-request-headers");
-    struct openai_error error;
 
     if (!may) {
-        openai_error_set(&error, 403, "origin_not_allowed", NULL,
-                         "header origin: pages of this origin may not send "
-                         "requests: cors_origins does not list it");
-        http_reply_error(call->conn, &error);
+        http_refuse(call->conn, 403, "origin_not_allowed", NULL,
+                    "header origin: pages of this origin may not send "
+                    "requests: cors_origins does not list it");
         return;
     }
     add(call->conn, "Access-Control-Allow-Methods", method);

@@ -51,7 +51,7 @@ struct front_call {
     const struct http_head *head;
     const char *body; /* (n) */
     size_t n;
-    enum openai_kind kind;     /* of a completion */
+    const struct route *route; /* NULL = there is none */
     struct tenant_terms terms; /* of its key; name NULL = no key is required */
 };
 
@@ -63,28 +63,23 @@ typedef void front_serve_fn(const struct front_call *call);
 #define VIEW_EXPLAIN_PATH "/admin/explain/"
 #define VIEW_MODEL_PATH "/v1/models/"
 #define ADMIN_INSTANCE_PATH "/admin/instances/"
-front_serve_fn view_models, view_health, view_ready;
+front_serve_fn view_models, view_ready;
+front_serve_fn view_written;    /* what route->write writes */
 front_serve_fn view_metrics;    /* scrape.c */
-front_serve_fn view_instances;  /* all of them */
 front_serve_fn view_explain;    /* a request, by its id */
 front_serve_fn view_blocks;     /* where blocks lie, by key or prompt */
 front_serve_fn change_replicas; /* how many hold a prompt */
-front_serve_fn view_bookings;   /* requests on instances, of all conductors */
-front_serve_fn view_copies;     /* copies made ahead of demand */
 front_serve_fn view_model;      /* a model, by its name */
-front_serve_fn view_overview;   /* counts, pools, the last minute */
-front_serve_fn view_history;    /* the last hour */
-front_serve_fn view_decisions;  /* the latest decisions */
 
 /* scrape.c: call it before view_metrics(). Returns 0 or -ENOMEM. */
 [[nodiscard]] int metrics_init_scrapes(struct front *front);
 
 struct evbuffer;
 
-/* views.c: answers with the bytes of buf, or, if rc is not 0 or buf NULL, with
- * out of memory. Takes buf. */
-void view_reply(struct http_conn *conn, const char *type, struct evbuffer *buf,
-                int rc);
+/* views.c: answers with the JSON in buf, or, if rc is not 0 or buf NULL, with
+ * out of memory; rc -ENOENT, -EBUSY: it was answered. Takes buf. */
+void view_reply(struct http_conn *conn, struct evbuffer *buf, int rc);
+void view_no_memory(struct http_conn *conn);
 
 /* POST. */
 front_serve_fn completion_serve;

@@ -5,13 +5,11 @@
 
 #include "conductor/front/internal.h"
 
-static void on_time(evutil_socket_t fd, short what, void *arg)
+static void on_time(evutil_socket_t, short, void *arg)
 {
     static const char comment[] = ": keep-alive\n\n";
     struct keepalive *k = arg;
 
-    (void)fd;
-    (void)what;
     if (!k->began) {
         k->began = true;
         k->begin(k->arg);

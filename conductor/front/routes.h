@@ -9,9 +9,15 @@ struct route {
     const char *method;
     front_serve_fn *serve;
     enum front_doors doors; /* doors that have it, if there are two */
-    enum openai_kind kind;
-    bool types; /* it checks the Content-Type itself */
+    enum openai_kind kind;  /* of a completion */
+    bool types;             /* it checks the Content-Type itself */
+    bool keyed;             /* needs the right to change, even to look */
+    /* Of view_written(): appends JSON to `out`. Returns 0 or -ENOMEM. */
+    int (*write)(const struct models *models, struct evbuffer *out);
 };
+
+/* Returns the path behind the call's route. */
+struct http_slice routes_rest(const struct front_call *call);
 
 /* routes_find(head, door, allowed): returns the route for path and method at a
  * door (bits of enum front_doors); static. NULL = none: `allowed` has the

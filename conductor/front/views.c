@@ -4,26 +4,22 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "conductor/front/internal.h"
 #include "conductor/front/openai/reply.h"
+#include "conductor/front/routes.h"
 #include "conductor/http/escape.h"
 
-#define DECISIONS_MAX 16
 /* Limit on /v1/models: some thousand names, of several models. */
 #define MODELS_BYTES (16u << 20)
 
-static void reply_no_memory(struct http_conn *conn)
+void view_no_memory(struct http_conn *conn)
 {
-    struct openai_error error;
-
-    endpoint_set_no_memory(&error);
-    http_reply_error(conn, &error);
+    http_refuse(conn, 500, "out_of_memory", NULL, "out of memory");
 }
 
 static void reply_json(const struct front_call *call, struct text_buf *buf)
 {
     if (buf->error)
-        reply_no_memory(call->conn);
+        view_no_memory(call->conn);
     else
         http_reply(call->conn, 200, "application/json", buf->data, buf->len);
     text_buf_fini(buf);
@@ -118,14 +114,12 @@ void front_models(const struct models *models, char *text, size_t size)
 
 void view_model(const struct front_call *call)
 {
-    const char *at = call->head->path.at + strlen(VIEW_MODEL_PATH);
-    size_t n = call->head->path.n - strlen(VIEW_MODEL_PATH);
+    struct http_slice at = routes_rest(call);
     const struct models *all = call->front->models;
-    struct openai_error error;
     struct text_buf buf;
     char name[256], models[300];
 
-    (void)http_unescape(at, n, name, sizeof(name));
+    (void)http_unescape(at.at, at.n, name, sizeof(name));
     const struct service *s = models_find(all, name, strlen(name));
     const struct service_name *other = NULL;
     size_t i = 0;
@@ -141,10 +135,10 @@ void view_model(const struct front_call *call)
         return;
     }
     front_models(all, models, sizeof(models));
-    openai_error_set(&error, 404, "model_not_found", "model",
-                     "model: \"%.*s%s\": does not exist; this server has %s",
-                     n < 100 ? (int)n : 100, at, n > 100 ? "..." : "", models);
-    http_reply_error(call->conn, &error);
+    http_refuse(call->conn, 404, "model_not_found", "model",
+                "model: \"%.*s%s\": does not exist; this server has %s",
+                at.n < 100 ? (int)at.n : 100, at.at, at.n > 100 ? "..." : "",
+                models);
 }
 
 void view_ready(const struct front_call *call)
@@ -176,72 +170,28 @@ void view_ready(const struct front_call *call)
     text_buf_fini(&models);
 }
 
-void view_reply(struct http_conn *conn, const char *type, struct evbuffer *buf,
-                int rc)
+void view_reply(struct http_conn *conn, struct evbuffer *buf, int rc)
 {
     const void *body = buf && !rc ? evbuffer_pullup(buf, -1) : NULL;
 
     if (body)
-        http_reply(conn, 200, type, body, evbuffer_get_length(buf));
-    else
-        reply_no_memory(conn);
+        http_reply(conn, 200, "application/json", body,
+                   evbuffer_get_length(buf));
+    else if (rc != -ENOENT && rc != -EBUSY)
+        view_no_memory(conn);
     if (buf)
         evbuffer_free(buf);
 }
 
-void view_health(const struct front_call *call)
-{
-    struct evbuffer *buf = evbuffer_new();
-
-    view_reply(call->conn, "application/json", buf,
-               buf ? models_health(call->front->models, buf) : -ENOMEM);
-}
-
-void view_instances(const struct front_call *call)
-{
-    struct evbuffer *buf = evbuffer_new();
-
-    view_reply(call->conn, "application/json", buf,
-               buf ? models_instances(call->front->models, SIZE_MAX, buf)
-                   : -ENOMEM);
-}
-
-void view_bookings(const struct front_call *call)
-{
-    struct evbuffer *buf = evbuffer_new();
-
-    view_reply(call->conn, "application/json", buf,
-               buf ? models_bookings(call->front->models, buf) : -ENOMEM);
-}
-
-void view_overview(const struct front_call *call)
-{
-    struct evbuffer *buf = evbuffer_new();
-
-    view_reply(call->conn, "application/json", buf,
-               buf ? models_overview(call->front->models, buf) : -ENOMEM);
-}
-
-void view_history(const struct front_call *call)
-{
-    struct evbuffer *buf = evbuffer_new();
-
-    view_reply(call->conn, "application/json", buf,
-               buf ? models_history(call->front->models, buf) : -ENOMEM);
-}
-
-/* Decisions show what clients asked for, so they need the same right as
- * changes. */
-void view_decisions(const struct front_call *call)
+void view_written(const struct front_call *call)
 {
     struct evbuffer *buf;
 
-    if (!admin_may_change(call))
+    if (call->route->keyed && !admin_may_change(call))
         return;
     buf = evbuffer_new();
-    view_reply(call->conn, "application/json", buf,
-               buf ? models_decisions(call->front->models, DECISIONS_MAX, buf)
-                   : -ENOMEM);
+    view_reply(call->conn, buf,
+               buf ? call->route->write(call->front->models, buf) : -ENOMEM);
 }
 
 /* Returns the request's id within an answer's: without "cmpl-" or
@@ -257,26 +207,20 @@ static const char *in_answers_id(const char *id)
 /* Explains a decision: the path ends in the request's id. */
 void view_explain(const struct front_call *call)
 {
-    const char *id = call->head->path.at + strlen(VIEW_EXPLAIN_PATH);
-    size_t n = call->head->path.n - strlen(VIEW_EXPLAIN_PATH);
+    struct http_slice id = routes_rest(call);
     struct evbuffer *buf = evbuffer_new();
-    struct openai_error error;
     char text[64] = "";
     int rc = buf ? -ENOENT : -ENOMEM;
 
-    if (n < sizeof(text))
-        memcpy(text, id, n);
+    if (id.n < sizeof(text))
+        memcpy(text, id.at, id.n);
     if (buf && *text)
         rc = models_explain(call->front->models, text, buf);
     if (rc == -ENOENT && *in_answers_id(text))
         rc = models_explain(call->front->models, in_answers_id(text), buf);
-    if (rc != -ENOENT) {
-        view_reply(call->conn, "application/json", buf, rc);
-        return;
-    }
-    evbuffer_free(buf);
-    openai_error_set(&error, 404, "unknown_request", NULL,
-                     "request: \"%.*s\": is unknown, or no longer kept",
-                     n < 40 ? (int)n : 40, id);
-    http_reply_error(call->conn, &error);
+    if (rc == -ENOENT)
+        http_refuse(call->conn, 404, "unknown_request", NULL,
+                    "request: \"%.*s\": is unknown, or no longer kept",
+                    id.n < 40 ? (int)id.n : 40, id.at);
+    view_reply(call->conn, buf, rc);
 }

@@ -18,14 +18,6 @@ enum {
 #define MAX_CHUNK_LINE_BYTES 4096
 #define MAX_CHUNK_BYTES ((uint64_t)1 << 40)
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* The end of a line with a size, or of a trailer line, which needs a colon. */
 static int end_line(struct http_chunked *d)
 {
@@ -50,7 +42,7 @@ static int end_line(struct http_chunked *d)
  * read. */
 static int size_byte(struct http_chunked *d, char c)
 {
-    int digit = d->state == CHUNK_SIZE ? hex_digit(c) : -1;
+    int digit = d->state == CHUNK_SIZE ? http_hex(c) : -1;
 
     if (digit >= 0) {
         d->left = d->left << 4 | (uint64_t)digit;

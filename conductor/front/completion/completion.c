@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "conductor/front/completion/state.h"
+#include "conductor/front/routes.h"
 
 static struct completion *completion_new(struct front *front,
                                          struct http_conn *conn,
@@ -108,7 +109,7 @@ void completion_serve(const struct front_call *call)
                                        info->window_tokens};
     struct service_request_params params = {.arrived_us =
                                                 http_arrived_us(call->conn)};
-    struct openai_request request = {.kind = call->kind};
+    struct openai_request request = {.kind = call->route->kind};
     struct openai_error error;
     struct forward_rules rules;
     char text[ENDPOINT_RULES_BYTES];
@@ -131,8 +132,9 @@ void completion_serve(const struct front_call *call)
         rc = -EAGAIN;
     }
     if (rc == 0)
-        rc = openai_request_parse(call->kind, call->body, call->n, &model,
-                                  &front->options.limits, &request, &error);
+        rc =
+            openai_request_parse(call->route->kind, call->body, call->n, &model,
+                                 &front->options.limits, &request, &error);
     if (rc == 0) {
         params.max_tokens = request.max_tokens;
         endpoint_names(call->head, &params);

@@ -24,9 +24,8 @@ refuse(struct openai_error *error, size_t index, const char *format, ...)
     va_start(args, format);
     vsnprintf(what, sizeof(what), format, args);
     va_end(args);
-    openai_error_set(error, 400, "invalid_value", "messages", "messages[%zu]%s",
-                     index, what);
-    return -EINVAL;
+    return openai_error_set(error, 400, "invalid_value", "messages",
+                            "messages[%zu]%s", index, what);
 }
 
 static bool is_role(const char *role)
@@ -163,17 +162,13 @@ int openai_chat_prompt(const json_t *messages, const struct json_scan *scan,
     size_t next = 0;
     int rc;
 
-    if (!json_is_array(messages)) {
-        openai_error_set(error, 400, "invalid_value", "messages",
-                         "messages: %s: must be an array of messages",
-                         openai_show(messages, shown));
-        return -EINVAL;
-    }
-    if (json_array_size(messages) == 0) {
-        openai_error_set(error, 400, "invalid_value", "messages",
-                         "messages: []: must not be empty");
-        return -EINVAL;
-    }
+    if (!json_is_array(messages))
+        return openai_error_set(error, 400, "invalid_value", "messages",
+                                "messages: %s: must be an array of messages",
+                                openai_show(messages, shown));
+    if (json_array_size(messages) == 0)
+        return openai_error_set(error, 400, "invalid_value", "messages",
+                                "messages: []: must not be empty");
     for (size_t i = 0; i < json_array_size(messages); i++) {
         rc = add_message(json_array_get(messages, i), scan, i, &next, out,
                          error);

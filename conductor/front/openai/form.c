@@ -151,8 +151,8 @@ static void read_part(struct part *part, const char *at, const char *end)
 static int refuse(struct openai_error *error, const char *param,
                   const char *what)
 {
-    openai_error_set(error, 400, "invalid_value", param, "%s: %s", param, what);
-    return -EINVAL;
+    return openai_error_set(error, 400, "invalid_value", param, "%s: %s", param,
+                            what);
 }
 
 static int take_part(const struct part *part, struct forward_body *out,

@@ -202,9 +202,9 @@ static int bad_value(struct openai_error *error, const char *name,
 {
     char shown[OPENAI_SHOWN_BYTES];
 
-    openai_error_set(error, 400, "invalid_value", name, "%s: %s: must be %s",
-                     name, openai_show(value, shown), must);
-    return -EINVAL;
+    return openai_error_set(error, 400, "invalid_value", name,
+                            "%s: %s: must be %s", name,
+                            openai_show(value, shown), must);
 }
 
 static int unknown(struct openai_error *error, const char *object,
@@ -212,10 +212,10 @@ static int unknown(struct openai_error *error, const char *object,
 {
     char shown[OPENAI_SHOWN_BYTES];
 
-    openai_error_set(error, 400, "unknown_parameter", *object ? object : name,
-                     "%s%s%.60s: %s: unknown parameter", object,
-                     *object ? "." : "", name, openai_show(value, shown));
-    return -EINVAL;
+    return openai_error_set(
+        error, 400, "unknown_parameter", *object ? object : name,
+        "%s%s%.60s: %s: unknown parameter", object, *object ? "." : "", name,
+        openai_show(value, shown));
 }
 
 /* Checks that every member is known and, where it must be, neutral. */
@@ -237,10 +237,10 @@ static int check_members(enum openai_kind kind, const json_t *body,
             continue;
         if (param->kinds & VALUE)
             return bad_value(error, name, value, param->reason);
-        openai_error_set(error, 400, "unsupported_parameter", name,
-                         "%s: %s: not supported by model \"%.100s\": %s", name,
-                         openai_show(value, shown), model->name, param->reason);
-        return -EINVAL;
+        return openai_error_set(error, 400, "unsupported_parameter", name,
+                                "%s: %s: not supported by model \"%.100s\": %s",
+                                name, openai_show(value, shown), model->name,
+                                param->reason);
     }
     return 0;
 }
@@ -258,11 +258,11 @@ static int read_model(const json_t *body, const struct openai_model *model,
     if (!*json_string_value(value) ||
         strcmp(json_string_value(value), model->name) == 0)
         return 0;
-    openai_error_set(error, 404, "model_not_found", "model",
-                     "model: \"%s\": does not exist; this server has "
-                     "\"%.100s\"",
-                     openai_cut(json_string_value(value), cut), model->name);
-    return -EINVAL;
+    return openai_error_set(error, 404, "model_not_found", "model",
+                            "model: \"%s\": does not exist; this server has "
+                            "\"%.100s\"",
+                            openai_cut(json_string_value(value), cut),
+                            model->name);
 }
 
 /* Reads a boolean that may be absent or null. */

@@ -13,11 +13,6 @@
 #include "conductor/json/scan.h"
 
 #define MAX_DEPTH 32
-/* A prompt is read up to this many bytes per token of the window (an id of at
- * most ten digits, and what stands between two ids), or at least
- * LEAST_SPAN_BYTES. */
-#define BYTES_PER_TOKEN 32
-#define LEAST_SPAN_BYTES ((size_t)1 << 20)
 #define DEFAULT_MAX_TOKENS 16
 #define DEFAULT_CHAT_MAX_TOKENS 256
 
@@ -26,14 +21,13 @@ static int scan_body(enum openai_kind kind, const char *body, size_t n,
                      const struct openai_limits *limits, struct json_scan *scan,
                      struct openai_error *error)
 {
-    size_t window = (size_t)model->window_tokens * BYTES_PER_TOKEN;
     const struct json_scan_limits scan_limits = {
         .max_spans =
             kind == OPENAI_CHAT ? limits->max_messages : limits->max_prompts,
         .max_rest_bytes = limits->max_rest_bytes,
         .max_rest_values = limits->max_rest_values,
         .max_depth = MAX_DEPTH,
-        .max_span_bytes = window > LEAST_SPAN_BYTES ? window : LEAST_SPAN_BYTES,
+        .max_span_bytes = json_prompt_bytes(model->window_tokens),
     };
     int rc = json_scan(
         body, n, kind == OPENAI_CHAT ? JSON_SCAN_MESSAGES : JSON_SCAN_PROMPT,
@@ -57,12 +51,11 @@ static int parse_rest(const struct json_scan *scan, json_t **out,
         return 0;
     if (json_error_code(&what) == json_error_out_of_memory)
         return -ENOMEM;
-    openai_error_set(
+    return openai_error_set(
         error, 400, "invalid_json", NULL, "the body isn't valid JSON: %s",
         text_is_nan_near(scan->rest, scan->rest_bytes, (size_t)what.position)
             ? "expected " TEXT_NO_NAN
             : what.text);
-    return -EINVAL;
 }
 
 /* Makes a token id of each byte. */
@@ -115,11 +108,11 @@ static int completion_tokens(struct json_scan *scan, const json_t *rest,
     case JSON_FORM_MESSAGES:
         break;
     }
-    openai_error_set(error, 400, "missing_parameter", "prompt",
-                     "prompt: %s: must be a text, an array of token ids, or an "
-                     "array of either",
-                     json_object_get(rest, "prompt") ? "null" : "missing");
-    return -EINVAL;
+    return openai_error_set(
+        error, 400, "missing_parameter", "prompt",
+        "prompt: %s: must be a text, an array of token ids, or an "
+        "array of either",
+        json_object_get(rest, "prompt") ? "null" : "missing");
 }
 
 static int chat_tokens(const struct json_scan *scan, const json_t *rest,
@@ -129,11 +122,10 @@ static int chat_tokens(const struct json_scan *scan, const json_t *rest,
     struct text_buf bytes;
     int rc;
 
-    if (!messages) {
-        openai_error_set(error, 400, "missing_parameter", "messages",
-                         "messages: missing: must be an array of messages");
-        return -EINVAL;
-    }
+    if (!messages)
+        return openai_error_set(
+            error, 400, "missing_parameter", "messages",
+            "messages: missing: must be an array of messages");
     text_buf_init(&bytes, SIZE_MAX);
     /* The texts and, at a guess, 32 bytes of marks for each. */
     rc = text_buf_reserve(&bytes, scan->n_bytes + 32 * scan->n_spans);
@@ -186,12 +178,11 @@ static int check_ids(const struct openai_request *request,
         prompt++;
     if (batch)
         snprintf(outer, sizeof(outer), "[%zu]", prompt);
-    openai_error_set(error, 400, "invalid_value", "prompt",
-                     "prompt%s[%zu]: %u: must be a token id of model "
-                     "\"%.100s\", from 0 to %u",
-                     outer, at - request->offsets[prompt], request->tokens[at],
-                     model->name, model->vocab - 1);
-    return -EINVAL;
+    return openai_error_set(error, 400, "invalid_value", "prompt",
+                            "prompt%s[%zu]: %u: must be a token id of model "
+                            "\"%.100s\", from 0 to %u",
+                            outer, at - request->offsets[prompt],
+                            request->tokens[at], model->name, model->vocab - 1);
 }
 
 const char *openai_prompt_param(enum openai_kind kind)
@@ -216,13 +207,11 @@ static int check_lengths(struct openai_request *request,
         char place[32];
 
         snprintf(place, sizeof(place), "[%zu]", i);
-        if (length == 0) {
-            openai_error_set(error, 400, "invalid_value", "prompt",
-                             "prompt%.*s: must not be empty",
-                             request->n_prompts > 1 ? (int)strlen(place) : 0,
-                             place);
-            return -EINVAL;
-        }
+        if (length == 0)
+            return openai_error_set(
+                error, 400, "invalid_value", "prompt",
+                "prompt%.*s: must not be empty",
+                request->n_prompts > 1 ? (int)strlen(place) : 0, place);
         longest = length > longest ? length : longest;
     }
     room = longest < model->window_tokens ? model->window_tokens - longest : 0;
@@ -233,14 +222,13 @@ static int check_lengths(struct openai_request *request,
         return 0;
     if (room == 0 || !params->max_tokens_param)
         param = openai_prompt_param(request->kind);
-    openai_error_set(
+    return openai_error_set(
         error, 400, "context_length_exceeded", param,
         "%s: %zu tokens: the window of model \"%.100s\" has %u "
         "tokens, the prompt %zu, and max_tokens is %u",
         param,
         param == params->max_tokens_param ? request->max_tokens : longest,
         model->name, model->window_tokens, longest, request->max_tokens);
-    return -EINVAL;
 }
 
 static int build(struct json_scan *scan, const json_t *rest,

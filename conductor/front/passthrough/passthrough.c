@@ -326,10 +326,9 @@ static int read_question(const struct front_call *call, struct reading *r,
     rc = read_all(call, forward_kind_of(chat, sizeof(chat) - 1), r, error);
     if (rc || r->body.words)
         return rc;
-    openai_error_set(error, 400, "missing_parameter", "prompt",
-                     "prompt: missing: there must be prompt, messages, "
-                     "token_ids, input_ids or block_hashes");
-    return -EINVAL;
+    return openai_error_set(error, 400, "missing_parameter", "prompt",
+                            "prompt: missing: there must be prompt, messages, "
+                            "token_ids, input_ids or block_hashes");
 }
 
 void schedule_serve(const struct front_call *call)

@@ -32,6 +32,7 @@ void http_conn_begin(struct http_conn *conn)
     conn->begins = conn->receiving = true;
     conn->has_head = conn->told = false;
     conn->recorded = conn->operators = false;
+    conn->noted = NULL;
 }
 
 /* Tells the handler, once, that the client is gone. */

@@ -43,10 +43,11 @@ struct http_conn {
     bool has_head;  /* `head` is the answered request's */
     bool told;      /* and the handler was given it */
     bool recorded;  /* see http_recorded */
-    size_t discarded; /* bytes, since HTTP_LINGER began */
-    bool chunked_out; /* the stream being sent is chunked */
-    bool broken;      /* no memory for the answer's head */
-    char *head_bytes; /* (head_room) what `head` points into */
+    const void *noted; /* see http_note */
+    size_t discarded;  /* bytes, since HTTP_LINGER began */
+    bool chunked_out;  /* the stream being sent is chunked */
+    bool broken;       /* no memory for the answer's head */
+    char *head_bytes;  /* (head_room) what `head` points into */
     size_t head_room;
     struct http_head head;
     struct http_chunked chunked;

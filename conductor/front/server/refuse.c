@@ -35,30 +35,24 @@ static void add_early(struct http_conn *conn)
 void http_conn_refuse(struct http_conn *conn, int status, const char *code,
                       const char *message)
 {
-    struct openai_error error;
-
     http_turn_request(conn);
     add_early(conn);
     conn->head_only = false;
     if (status == 501 || status == 505) /* else a client might try again */
         http_add_header(conn, "x-should-retry", "false");
-    openai_error_set(&error, status, code, NULL, "%s", message);
     conn->close = true;
     http_conn_set_state(conn, HTTP_HANDLING);
-    http_reply_error(conn, &error);
+    http_refuse(conn, status, code, NULL, "%s", message);
 }
 
 void http_conn_refuse_body(struct http_conn *conn)
 {
-    struct openai_error error;
-
-    openai_error_set(&error, 413, "body_too_large", NULL,
-                     "the body is larger than %zu bytes",
-                     conn->server->options.max_body_bytes);
     add_early(conn);
     conn->close = true;
     http_conn_set_state(conn, HTTP_HANDLING);
-    http_reply_error(conn, &error);
+    http_refuse(conn, 413, "body_too_large", NULL,
+                "the body is larger than %zu bytes",
+                conn->server->options.max_body_bytes);
 }
 
 /* The client may come again in a second. */

@@ -135,14 +135,12 @@ static unsigned due_now(struct watch *w)
     return due;
 }
 
-static void on_time(evutil_socket_t fd, short what, void *arg)
+static void on_time(evutil_socket_t, short, void *arg)
 {
     struct watch *w = arg;
     unsigned due = due_now(w);
     struct viewer *v, *next;
 
-    (void)fd;
-    (void)what;
     for (v = TAILQ_FIRST(&w->viewers); v; v = next) {
         next = TAILQ_NEXT(v, entry);
         v->due |= due;
@@ -188,7 +186,6 @@ static void begin(struct watch *w, struct viewer *v, struct http_conn *conn)
 void watch_events(const struct front_call *call)
 {
     struct front *front = call->front;
-    struct openai_error error;
     struct viewer *v;
 
     /* Events show what clients asked for, so they need the right to change. */
@@ -202,20 +199,17 @@ void watch_events(const struct front_call *call)
     if (!front->watch)
         front->watch = watch_new(front);
     if (front->watch && front->watch->n >= WATCH_VIEWERS_MAX) {
-        openai_error_set(&error, 503, "too_many_viewers", NULL,
-                         "%d viewers watch already; close a page, or ask "
-                         "/admin/overview",
-                         WATCH_VIEWERS_MAX);
-        http_reply_error(call->conn, &error);
+        http_refuse(call->conn, 503, "too_many_viewers", NULL,
+                    "%d viewers watch already; close a page, or ask "
+                    "/admin/overview",
+                    WATCH_VIEWERS_MAX);
         return;
     }
     v = front->watch ? malloc(sizeof(*v)) : NULL;
-    if (v) {
+    if (v)
         begin(front->watch, v, call->conn);
-        return;
-    }
-    endpoint_set_no_memory(&error);
-    http_reply_error(call->conn, &error);
+    else
+        view_no_memory(call->conn);
 }
 
 void watch_stop(struct watch *watch)

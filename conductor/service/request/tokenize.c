@@ -159,10 +159,8 @@ static void pause_engine(struct service_request *request)
     e->tokenize_after_us = now_us + e->tokenize_pause_us;
 }
 
-static void on_time(evutil_socket_t fd, short what, void *arg)
+static void on_time(evutil_socket_t, short, void *arg)
 {
-    (void)fd;
-    (void)what;
     pause_engine(arg);
     finish(arg, ": it did not answer in time");
 }

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "conductor/http/chars.h"
+
 #define OPEN_PREFIX "/v1/"
 #define FLAT_BYTES FORWARD_PATH_BYTES
 
@@ -100,24 +102,6 @@ struct flat {
     bool odd;
 };
 
-static int hex_of(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* Returns the first byte of at[0 .. n), decoded; *used: its length there. */
-static int decode(const char *at, size_t n, size_t *used)
-{
-    int high = n > 2 && *at == '%' ? hex_of(at[1]) : -1;
-    int low = high >= 0 ? hex_of(at[2]) : -1;
-
-    *used = low >= 0 ? 3 : 1;
-    return low >= 0 ? high * 16 + low : (unsigned char)*at;
-}
-
 /* Ends a segment: it may not be empty, "." or "..", nor these before a ";". */
 static void end_segment(struct flat *f)
 {
@@ -158,7 +142,7 @@ static void flatten(struct flat *f, const char *path, size_t n)
     put(f, '/');
     for (size_t i = 1; i < n; i += used) {
         f->odd |= path[i] == '#';
-        take(f, decode(path + i, n - i, &used));
+        take(f, http_decode(path + i, n - i, &used));
     }
     if (f->segment)
         end_segment(f);

@@ -6,13 +6,6 @@
 
 #include "conductor/json/text.h"
 
-static const char *skip_space(const char *p, const char *end)
-{
-    while (p < end && json_is_space(*p))
-        p++;
-    return p;
-}
-
 /* Whether the value at p is a text, or an array with anything in it. */
 static bool is_text(const struct json_walk *w)
 {
@@ -20,7 +13,7 @@ static bool is_text(const struct json_walk *w)
 
     if (p == w->end || *p != '[')
         return p < w->end && *p == '"';
-    p = skip_space(p + 1, w->end);
+    p = json_skip_space(p + 1, w->end);
     return p < w->end && *p != ']';
 }
 

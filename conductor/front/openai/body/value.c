@@ -110,8 +110,7 @@ bool value_makes_whole(const struct member *m, struct forward_slice v,
         return !value_is(v, m->is & MEMBER_ONE ? "1" : "false");
     if (!prompt || *v.at != '[')
         return false;
-    while (at < end && json_is_space(*at))
-        at++;
+    at = json_skip_space(at, end);
     return at < end && (*at == '[' || *at == '"');
 }
 
