@@ -58,7 +58,7 @@ static long take_line(const char **at, const char *end, struct http_slice *line,
     return 1;
 }
 
-static struct http_slice trim(struct http_slice s)
+struct http_slice http_trim(struct http_slice s)
 {
     while (s.n && (*s.at == ' ' || *s.at == '\t')) {
         s.at++;
@@ -67,6 +67,19 @@ static struct http_slice trim(struct http_slice s)
     while (s.n && (s.at[s.n - 1] == ' ' || s.at[s.n - 1] == '\t'))
         s.n--;
     return s;
+}
+
+bool http_next_item(struct http_slice *list, struct http_slice *item)
+{
+    const char *comma = memchr(list->at, ',', list->n);
+    size_t n = comma ? (size_t)(comma - list->at) : list->n;
+
+    if (list->n == 0)
+        return false;
+    *item = http_trim((struct http_slice){list->at, n});
+    n += comma ? 1 : 0;
+    *list = (struct http_slice){list->at + n, list->n - n};
+    return true;
 }
 
 /*
@@ -149,15 +162,11 @@ static long parse_length(struct http_slice value, struct http_head *out,
  * wins over "keep-alive", wherever it stands. */
 static void apply_connection(struct http_slice value, struct http_head *out)
 {
-    while (value.n) {
-        const char *comma = memchr(value.at, ',', value.n);
-        size_t n = comma ? (size_t)(comma - value.at) : value.n;
-        struct http_slice item = trim((struct http_slice){value.at, n});
+    struct http_slice item;
 
+    while (http_next_item(&value, &item)) {
         out->close = out->close || http_is_fold(item, "close");
         out->keep_alive = out->keep_alive || http_is_fold(item, "keep-alive");
-        n += comma ? 1 : 0;
-        value = (struct http_slice){value.at + n, value.n - n};
     }
 }
 
@@ -199,7 +208,7 @@ static long parse_header(struct http_slice line, struct http_head *out,
     if (out->n_headers == HTTP_MAX_HEADERS)
         return refuse(fault, 431, "more than 64 headers");
     header->name = (struct http_slice){line.at, (size_t)(colon - line.at)};
-    header->value = trim(
+    header->value = http_trim(
         (struct http_slice){colon + 1, (size_t)(line.at + line.n - colon - 1)});
     if (!is_token_slice(header->name))
         return refuse(fault, 400, "a header's name isn't a token");

@@ -80,6 +80,13 @@ void http_head_move(struct http_head *head, const char *from, size_t n,
 const struct http_slice *http_find(const struct http_head *head,
                                    const char *name);
 
+/* Returns the slice without the blanks and tabs around it. */
+struct http_slice http_trim(struct http_slice s);
+
+/* Cuts the first item, trimmed, off a list with commas (RFC 9110, 5.6.1).
+ * Returns false: the list is empty. */
+bool http_next_item(struct http_slice *list, struct http_slice *item);
+
 /* Whether slice `s` and C string `text`, both borrowed, are the same bytes. */
 static inline bool http_is(struct http_slice s, const char *text)
 {

@@ -65,7 +65,7 @@ static void set_kept(const struct front_call *call,
                      const struct forward_body *body, struct service_forward *f)
 {
     struct http_slice path = call->head->path;
-    struct forward_slice id = body->previous;
+    struct http_slice id = body->previous;
 
     f->keeps = body->kind && strstr(body->kind->path, "/responses");
     f->owner = call->terms.name ? call->terms.number : 0;

@@ -3,7 +3,6 @@
 #include <stdio.h>
 
 #include "conductor/front/openai/body/path.h"
-#include "conductor/front/openai/body/value.h"
 #include "conductor/front/openai/form.h"
 #include "conductor/front/passthrough/state.h"
 #include "conductor/front/routes.h"
@@ -147,7 +146,7 @@ int forward_check_own(const struct front_call *call,
                       struct openai_error *error)
 {
     struct http_slice path = call->head->path;
-    struct forward_slice before = body->previous;
+    struct http_slice before = body->previous;
     uint64_t owner = call->terms.number;
     size_t n_id;
     const char *id = forward_path_kept(path.at, path.n, &n_id);
@@ -158,7 +157,7 @@ int forward_check_own(const struct front_call *call,
         return set_not_own_path(path, error);
     if (body->refers)
         return set_not_own(body->refers, (struct http_slice){"", 0}, error);
-    if (before.n && !value_is(before, "null") &&
+    if (before.n && !http_is(before, "null") &&
         (before.n < 2 || *before.at != '"' ||
          !service_keeps(service, owner, before.at + 1, before.n - 2)))
         return set_not_own("previous_response_id",

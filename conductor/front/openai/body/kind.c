@@ -48,8 +48,8 @@ const struct forward_kind *forward_kind_of(const char *path, size_t n)
     return NULL;
 }
 
-struct forward_slice *forward_part(struct forward_body *body,
-                                   const struct member *m)
+struct http_slice *forward_part(struct forward_body *body,
+                                const struct member *m)
 {
     const struct forward_kind *kind = body->kind;
 
@@ -66,7 +66,7 @@ struct forward_slice *forward_part(struct forward_body *body,
 char *forward_tokenize_body(const struct forward_body *body, size_t *n)
 {
     const struct forward_kind *kind = body->kind;
-    const struct forward_slice *text = &body->parts[PART_PROMPT];
+    const struct http_slice *text = &body->parts[PART_PROMPT];
     size_t room = 4;
     char *all, *at;
 
@@ -78,7 +78,7 @@ char *forward_tokenize_body(const struct forward_body *body, size_t *n)
     if (!all)
         return NULL;
     for (size_t i = 0; i < FORWARD_PARTS; i++) {
-        const struct forward_slice *v = &body->parts[i];
+        const struct http_slice *v = &body->parts[i];
 
         if (v->n == 0)
             continue;

@@ -9,86 +9,72 @@
 #define OPEN_PREFIX "/v1/"
 #define FLAT_BYTES FORWARD_PATH_BYTES
 
-/* Closed paths below /v1/, of vLLM and SGLang: adapters, and the load of
- * ranks. */
-static const char *const closed[] = {
-    "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/v1/loads", NULL};
+enum {
+    BESIDE = 1, /* open beside /v1/, of vLLM, SGLang, llama.cpp's server and
+                   others: answers a prompt, rates texts or tokenises them */
+    CLOSED = 2, /* closed below /v1/, of vLLM and SGLang, in any case: adapters,
+                   and the load of ranks */
+    SALTED = 4, /* takes cache_salt at vLLM, SGLang or both (/generate:
+                   extra_key), or computes nothing from a prompt. Not
+                   /v1/messages: vLLM drops the member there */
+    LISTS = 8,  /* of OpenAI's API: lists what engines keep */
+};
 
-/* Open paths beside /v1/, of vLLM, SGLang, llama.cpp's server and others: they
- * answer a prompt, rate texts or tokenise them. */
-static const char *const beside[] = {"/apply-template",
-                                     "/chat/completions",
-                                     "/classify",
-                                     "/cohere/v2/chat",
-                                     "/completion",
-                                     "/completions",
-                                     "/detokenize",
-                                     "/embed",
-                                     "/embedding",
-                                     "/embeddings",
-                                     "/encode",
-                                     "/generate",
-                                     "/generate_stream",
-                                     "/generative_scoring",
-                                     "/inference/v1/generate",
-                                     "/infill",
-                                     "/invocations",
-                                     "/parse_function_call",
-                                     "/pooling",
-                                     "/rerank",
-                                     "/reranking",
-                                     "/responses",
-                                     "/score",
-                                     "/separate_reasoning",
-                                     "/tokenize",
-                                     "/v2/embed",
-                                     "/v2/rerank",
-                                     NULL};
-
-/* Paths that take cache_salt at vLLM, SGLang or both (/generate: extra_key),
- * or compute nothing from a prompt. Not /v1/messages: vLLM drops the member
- * there. */
-static const char *const salted[] = {"/apply-template",
-                                     "/chat/completions",
-                                     "/classify",
-                                     "/completions",
-                                     "/detokenize",
-                                     "/embeddings",
-                                     "/generate",
-                                     "/inference/v1/generate",
-                                     "/parse_function_call",
-                                     "/pooling",
-                                     "/rerank",
-                                     "/responses",
-                                     "/score",
-                                     "/separate_reasoning",
-                                     "/tokenize",
-                                     "/v1/chat/completions",
-                                     "/v1/classify",
-                                     "/v1/completions",
-                                     "/v1/detokenize",
-                                     "/v1/embeddings",
-                                     "/v1/messages/count_tokens",
-                                     "/v1/rerank",
-                                     "/v1/responses",
-                                     "/v1/score",
-                                     "/v1/tokenize",
-                                     NULL};
-
-/* Paths of OpenAI's API that list what engines keep. */
-static const char *const lists[] = {"/v1/assistants",
-                                    "/v1/batches",
-                                    "/v1/chat/completions",
-                                    "/v1/containers",
-                                    "/v1/conversations",
-                                    "/v1/evals",
-                                    "/v1/files",
-                                    "/v1/fine_tuning/jobs",
-                                    "/v1/responses",
-                                    "/v1/threads",
-                                    "/v1/vector_stores",
-                                    "/v1/videos",
-                                    NULL};
+static const struct {
+    const char *path;
+    unsigned is;
+} paths[] = {
+    {"/apply-template", BESIDE | SALTED},
+    {"/chat/completions", BESIDE | SALTED},
+    {"/classify", BESIDE | SALTED},
+    {"/cohere/v2/chat", BESIDE},
+    {"/completion", BESIDE},
+    {"/completions", BESIDE | SALTED},
+    {"/detokenize", BESIDE | SALTED},
+    {"/embed", BESIDE},
+    {"/embedding", BESIDE},
+    {"/embeddings", BESIDE | SALTED},
+    {"/encode", BESIDE},
+    {"/generate", BESIDE | SALTED},
+    {"/generate_stream", BESIDE},
+    {"/generative_scoring", BESIDE},
+    {"/inference/v1/generate", BESIDE | SALTED},
+    {"/infill", BESIDE},
+    {"/invocations", BESIDE},
+    {"/parse_function_call", BESIDE | SALTED},
+    {"/pooling", BESIDE | SALTED},
+    {"/rerank", BESIDE | SALTED},
+    {"/reranking", BESIDE},
+    {"/responses", BESIDE | SALTED},
+    {"/score", BESIDE | SALTED},
+    {"/separate_reasoning", BESIDE | SALTED},
+    {"/tokenize", BESIDE | SALTED},
+    {"/v1/assistants", LISTS},
+    {"/v1/batches", LISTS},
+    {"/v1/chat/completions", SALTED | LISTS},
+    {"/v1/classify", SALTED},
+    {"/v1/completions", SALTED},
+    {"/v1/containers", LISTS},
+    {"/v1/conversations", LISTS},
+    {"/v1/detokenize", SALTED},
+    {"/v1/embeddings", SALTED},
+    {"/v1/evals", LISTS},
+    {"/v1/files", LISTS},
+    {"/v1/fine_tuning/jobs", LISTS},
+    {"/v1/load_lora_adapter", CLOSED},
+    {"/v1/loads", CLOSED},
+    {"/v1/messages/count_tokens", SALTED},
+    {"/v1/rerank", SALTED},
+    {"/v1/responses", SALTED | LISTS},
+    {"/v1/score", SALTED},
+    {"/v1/threads", LISTS},
+    {"/v1/tokenize", SALTED},
+    {"/v1/unload_lora_adapter", CLOSED},
+    {"/v1/vector_stores", LISTS},
+    {"/v1/videos", LISTS},
+    {"/v2/embed", BESIDE},
+    {"/v2/rerank", BESIDE},
+};
 
 static const char *const methods[] = {"GET",   "HEAD",   "POST",    "PUT",
                                       "PATCH", "DELETE", "OPTIONS", NULL};
@@ -150,11 +136,21 @@ static void flatten(struct flat *f, const char *path, size_t n)
         f->n--;
 }
 
-static bool is_one(const char *const *all, const char *at, size_t n, bool fold)
+/* Returns what is known of the path at[0 .. n): bits, 0 = nothing. */
+static unsigned known(const char *at, size_t n)
+{
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
+        if (strlen(paths[i].path) == n &&
+            (paths[i].is & CLOSED ? strncasecmp(paths[i].path, at, n)
+                                  : memcmp(paths[i].path, at, n)) == 0)
+            return paths[i].is;
+    return 0;
+}
+
+static bool is_one(const char *const *all, const char *at, size_t n)
 {
     for (; *all; all++)
-        if (strlen(*all) == n &&
-            (fold ? strncasecmp(*all, at, n) == 0 : memcmp(*all, at, n) == 0))
+        if (strlen(*all) == n && memcmp(*all, at, n) == 0)
             return true;
     return false;
 }
@@ -176,8 +172,7 @@ bool forward_path_salted(const char *path, size_t n)
     char text[FORWARD_PATH_BYTES];
     size_t n_id, length = forward_path_read(path, n, text);
 
-    return forward_path_kept(path, n, &n_id) ||
-           is_one(salted, text, length, false);
+    return forward_path_kept(path, n, &n_id) || known(text, length) & SALTED;
 }
 
 enum forward_path forward_path_of(const char *method, size_t n_method,
@@ -187,22 +182,22 @@ enum forward_path forward_path_of(const char *method, size_t n_method,
     size_t n_open = sizeof(OPEN_PREFIX) - 1;
     struct flat flat;
 
-    if (is_one(beside, path, n, false))
+    if (known(path, n) & BESIDE)
         return post ? FORWARD_PATH_OPEN : FORWARD_PATH_METHOD;
     if (n <= n_open || memcmp(path, OPEN_PREFIX, n_open) != 0)
         return FORWARD_PATH_OTHER;
     flatten(&flat, path, n);
     if (flat.odd)
         return FORWARD_PATH_ODD;
-    if (is_one(closed, flat.text, flat.n, true))
+    if (known(flat.text, flat.n) & CLOSED)
         return FORWARD_PATH_CLOSED;
-    return is_one(methods, method, n_method, false) ? FORWARD_PATH_OPEN
-                                                    : FORWARD_PATH_METHOD;
+    return is_one(methods, method, n_method) ? FORWARD_PATH_OPEN
+                                             : FORWARD_PATH_METHOD;
 }
 
 const char *forward_path_methods(const char *path, size_t n)
 {
-    return is_one(beside, path, n, false)
+    return known(path, n) & BESIDE
                ? "POST"
                : "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 }
@@ -231,11 +226,10 @@ enum forward_about forward_path_about(const char *method, size_t n_method,
     if (forward_path_kept(path, n, &n_id))
         return FORWARD_ABOUT_KEPT;
     flatten(&flat, path, n);
-    if (is_one(asks, method, n_method, false) && flat.n < FLAT_BYTES &&
-        is_one(salted, flat.text, flat.n, false))
+    unsigned is = known(flat.text, flat.n);
+    if (is_one(asks, method, n_method) && (is & SALTED))
         return FORWARD_ABOUT_PROMPT;
-    return is_one(lists, flat.text, flat.n, false) ? FORWARD_ABOUT_LIST
-                                                   : FORWARD_ABOUT_THING;
+    return is & LISTS ? FORWARD_ABOUT_LIST : FORWARD_ABOUT_THING;
 }
 
 bool forward_path_looks(const char *method, size_t n_method, size_t n_body)

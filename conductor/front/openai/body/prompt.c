@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "conductor/front/openai/body/reader.h"
-#include "conductor/front/openai/body/value.h"
 #include "conductor/json/ids.h"
 
 #define WORD_BYTES sizeof(uint32_t)
@@ -127,7 +126,7 @@ bool prompt_is(const struct reader *r, const char *key)
     return first == '[' || (r->prompt.n == 0 && first != 'n');
 }
 
-int prompt_take_bytes(struct forward_body *out, struct forward_slice v)
+int prompt_take_bytes(struct forward_body *out, struct http_slice v)
 {
     if (v.n == 0 || out->ids)
         return 0;

@@ -1,9 +1,8 @@
-/* See refer.h. */
-#include "conductor/front/openai/body/refer.h"
-
+/* See reader.h. */
 #include <stddef.h>
 #include <string.h>
 
+#include "conductor/front/openai/body/reader.h"
 #include "conductor/json/text.h"
 
 /* Whether the value at p is a text, or an array with anything in it. */

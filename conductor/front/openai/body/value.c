@@ -1,18 +1,17 @@
 /* Values of members. */
-#include "conductor/front/openai/body/value.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conductor/core/index/block_key.h"
+#include "conductor/front/openai/body/reader.h"
 #include "conductor/json/text.h"
 #include "conductor/json/walk.h"
 
 /* Longest spelling of a short text: each byte as \u002f, and quotes. */
 #define ESCAPED_BYTES (6 * FORWARD_MODEL_BYTES)
 
-bool value_text(struct forward_slice v, char text[FORWARD_MODEL_BYTES])
+bool value_text(struct http_slice v, char text[FORWARD_MODEL_BYTES])
 {
     char whole[ESCAPED_BYTES + JSON_TEXT_SLACK_BYTES];
     const char *at = v.at + 1, *why;
@@ -27,12 +26,7 @@ bool value_text(struct forward_slice v, char text[FORWARD_MODEL_BYTES])
     return true;
 }
 
-bool value_is(struct forward_slice v, const char *text)
-{
-    return v.n == strlen(text) && memcmp(v.at, text, v.n) == 0;
-}
-
-uint32_t value_number(struct forward_slice v)
+uint32_t value_number(struct http_slice v)
 {
     uint64_t n = 0;
 
@@ -45,11 +39,11 @@ uint32_t value_number(struct forward_slice v)
     return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 }
 
-int32_t value_priority(struct forward_slice v)
+int32_t value_priority(struct http_slice v)
 {
     bool below = v.n > 1 && *v.at == '-';
     uint32_t n =
-        value_number((struct forward_slice){v.at + below, v.n - (size_t)below});
+        value_number((struct http_slice){v.at + below, v.n - (size_t)below});
     int32_t most = n < INT32_MAX ? (int32_t)n : INT32_MAX;
 
     return below ? -most : most;
@@ -64,12 +58,12 @@ size_t value_trimmed(const char *at, const char *end)
 
 /* Writes the text of a value, or the bytes of one that is no text, to out,
  * which has room for more. Returns how many bytes. */
-static size_t unescape(struct forward_slice v, char *out)
+static size_t unescape(struct http_slice v, char *out)
 {
     const char *at = v.at + 1, *why;
     size_t n;
 
-    if (value_is(v, "null"))
+    if (http_is(v, "null"))
         return 0;
     if (v.n && *v.at == '"' &&
         json_text_read(&at, v.at + v.n, out, &n, &why) == 0)
@@ -79,8 +73,8 @@ static size_t unescape(struct forward_slice v, char *out)
     return v.n;
 }
 
-int value_key_name(const char *set, struct forward_slice a,
-                   struct forward_slice b, char name[BLOCK_KEY_NAME_BYTES])
+int value_key_name(const char *set, struct http_slice a, struct http_slice b,
+                   char name[BLOCK_KEY_NAME_BYTES])
 {
     size_t n = strlen(set);
     char *text;
@@ -99,26 +93,25 @@ int value_key_name(const char *set, struct forward_slice a,
     return 0;
 }
 
-bool value_makes_whole(const struct member *m, struct forward_slice v,
-                       bool prompt)
+bool value_makes_whole(const struct member *m, struct http_slice v, bool prompt)
 {
     const char *at = v.at + 1, *end = v.at + v.n;
 
-    if (value_is(v, "null"))
+    if (http_is(v, "null"))
         return false;
     if (m->is & (MEMBER_ONE | MEMBER_OFF))
-        return !value_is(v, m->is & MEMBER_ONE ? "1" : "false");
+        return !http_is(v, m->is & MEMBER_ONE ? "1" : "false");
     if (!prompt || *v.at != '[')
         return false;
     at = json_skip_space(at, end);
     return at < end && (*at == '[' || *at == '"');
 }
 
-const char *value_must_be(const struct member *m, struct forward_slice v)
+const char *value_must_be(const struct member *m, struct http_slice v)
 {
     uint32_t n = value_number(v);
 
-    if (value_is(v, "null"))
+    if (http_is(v, "null"))
         return NULL;
     if (m->what == MEMBER_TOKEN_IDS)
         return "an array of token ids from 0 to 4294967295";
