@@ -296,18 +296,8 @@ void request_loaded(struct service_request *request,
                     const struct msg_prefill_done *done);
 void request_pushed(struct service_request *request);
 
-/* request_hold_first(request, token): holds the first token back until
- * request_release_first(), or until the TTFT limit is near. False: it need not
- * wait, or out of memory. request_release_first(request): hands over the held
- * token, if any. False: the request is gone. request_drop_first(request): drops
- * the held token. */
-bool request_hold_first(struct service_request *request, uint32_t token);
-bool request_release_first(struct service_request *request);
+/* request_drop_first(request): drops the first token if it is held back. */
 void request_drop_first(struct service_request *request);
-
-/* request_token(request, token): hands a token to the front. False: the front
- * has cancelled the request; it is freed. */
-bool request_token(struct service_request *request, uint32_t token);
 
 /* request_find(service, attempt_id): returns the request of a live attempt, or
  * NULL. */
@@ -320,8 +310,9 @@ struct service_request *request_find(struct service *service,
 void request_instance_lost(struct service_request *request, uint32_t id,
                            const char *why);
 
-/* request_place_again(request): ends an attempt without output, and puts the
- * request back into the inbox. */
+/* request_receive(request): puts a request into the inbox.
+ * request_place_again(request): ends an attempt without output, and does so. */
+void request_receive(struct service_request *request);
 void request_place_again(struct service_request *request);
 
 /* request_move_waiting(service, id): places requests that have not begun on a
@@ -342,7 +333,7 @@ void request_end_work(struct service *service, uint32_t id);
  * and rejects those that have waited too long. */
 void request_retry_waiting(struct service *service);
 
-/* request/count.c: the prompt's tokens and the source of that number: as
+/* The prompt's tokens and the source of that number: as
  * counted when its prefill ended, before that as decided. */
 uint32_t request_prompt_tokens(const struct service_request *request);
 enum service_known_by request_known_by(const struct service_request *request);

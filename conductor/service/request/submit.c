@@ -146,8 +146,7 @@ struct service_request *service_submit(struct service *service,
                   request->request_id, request->client_id, request->trace);
     if (request->by->tokenize && request->by->tokenize(request))
         return request;
-    TAILQ_INSERT_TAIL(&s->requests.inbox, request, entry);
-    event_active(s->requests.inbox_event, EV_TIMEOUT, 0);
+    request_receive(request);
     return request;
 fail:
     free(request->prompt.tokens);

@@ -114,10 +114,8 @@ static void finish(struct service_request *request, const char *why_not)
         note_failure(request, e, why_not);
     else
         s->metrics.tokenized++;
-    if (!request_set_state(request, REQUEST_RECEIVED))
-        return;
-    TAILQ_INSERT_TAIL(&s->requests.inbox, request, entry);
-    event_active(s->requests.inbox_event, EV_TIMEOUT, 0);
+    if (request_set_state(request, REQUEST_RECEIVED))
+        request_receive(request);
 }
 
 static void on_answer(void *arg, const struct http_head *head)
@@ -235,7 +233,6 @@ static const struct upstream_ops tokenize_ops = {
 /* Asks an engine. False: out of memory. */
 static bool ask(struct service_request *request, struct engine *e)
 {
-    static const char type[] = "Content-Type: application/json\r\n";
     const struct service_forward *what = &request->forward->what;
     struct tokenizing *t = request->forward->tokenizing;
     const char *key =
@@ -245,11 +242,12 @@ static bool ask(struct service_request *request, struct engine *e)
     t->status = 0;
     text_buf_clear(&t->answer);
     free(t->headers);
-    t->headers = malloc(sizeof(type) + strlen(key));
-    if (!t->headers)
+    t->headers = NULL;
+    if (asprintf(&t->headers, "Content-Type: application/json\r\n%s", key) <
+        0) {
+        t->headers = NULL;
         return false;
-    memcpy(t->headers, type, sizeof(type));
-    memcpy(t->headers + sizeof(type) - 1, key, strlen(key) + 1);
+    }
     t->exchange = upstream_send(e->upstream,
                                 &(struct upstream_request){
                                     .method = "POST",
