@@ -112,7 +112,8 @@ static void on_scheduled(void *arg, const struct service_decision *decision)
     struct slot *slot = arg;
 
     endpoint_note(&slot->told, decision);
-    slot->outcome.predicted_ttft_us = decision->predicted_ttft_us;
+    slot->outcome->decode = *slot->told.decode ? slot->told.decode : NULL;
+    slot->outcome->predicted_ttft_us = decision->predicted_ttft_us;
 }
 
 static void on_token(void *arg, uint32_t token)
@@ -123,7 +124,7 @@ static void on_token(void *arg, uint32_t token)
     char text[4];
 
     n = openai_token_text(token, text);
-    slot->outcome.output_tokens++;
+    slot->outcome->output_tokens++;
     if (!c->stream) {
         text_buf_add(&slot->text, text, n);
         return;
@@ -132,9 +133,9 @@ static void on_token(void *arg, uint32_t token)
     if (!c->streaming)
         completion_begin_stream(c);
     if (!slot->begun)
-        openai_chunk_start(&c->head, index, &slot->outcome, &c->out);
+        openai_chunk_start(&c->head, index, slot->outcome, &c->out);
     slot->begun = true;
-    openai_chunk_text(&c->head, index, &slot->outcome, text, n, &c->out);
+    openai_chunk_text(&c->head, index, slot->outcome, text, n, &c->out);
     (void)send_out(c);
 }
 
@@ -145,52 +146,33 @@ static bool on_take_back(void *arg)
     if (slot->begun)
         return false;
     text_buf_clear(&slot->text);
-    slot->outcome.output_tokens = 0;
+    slot->outcome->output_tokens = 0;
     return true;
-}
-
-/* Returns the outcomes in order, with their strings; NULL: out of memory. */
-static struct openai_outcome *outcomes(const struct completion *c)
-{
-    struct openai_outcome *all = calloc(c->n, sizeof(*all));
-
-    for (size_t i = 0; all && i < c->n; i++) {
-        const struct slot *slot = &c->slots[i];
-
-        all[i] = slot->outcome;
-        all[i].text = slot->text.data ? slot->text.data : "";
-        all[i].text_bytes = slot->text.len;
-        all[i].request_id = slot->told.request_id;
-        all[i].prefill = slot->told.prefill;
-        all[i].decode = *slot->told.decode ? slot->told.decode : NULL;
-    }
-    return all;
 }
 
 /* Answers when all requests are done; frees the completion. */
 static void complete(struct completion *c)
 {
-    struct openai_outcome *all = outcomes(c);
+    if (c->stream) {
+        if (c->include_usage)
+            openai_chunk_usage(&c->head, c->outcomes, c->n, &c->out);
+        end_stream(c);
+        return;
+    }
+    for (size_t i = 0; i < c->n; i++) {
+        const struct text_buf *text = &c->slots[i].text;
 
-    if (!all) {
+        c->outcomes[i].text = text->data ? text->data : "";
+        c->outcomes[i].text_bytes = text->len;
+    }
+    add_headers(c);
+    openai_reply_write(&c->head, c->outcomes, c->n, &c->out);
+    if (c->out.error) {
         fail_memory(c);
         return;
     }
-    if (!c->stream) {
-        add_headers(c);
-        openai_reply_write(&c->head, all, c->n, &c->out);
-    } else if (c->include_usage) {
-        openai_chunk_usage(&c->head, all, c->n, &c->out);
-    }
-    free(all);
-    if (c->stream) {
-        end_stream(c);
-    } else if (c->out.error) {
-        fail_memory(c);
-    } else {
-        http_reply(c->conn, 200, "application/json", c->out.data, c->out.len);
-        completion_free(c);
-    }
+    http_reply(c->conn, 200, "application/json", c->out.data, c->out.len);
+    completion_free(c);
 }
 
 static void on_done(void *arg, const struct service_result *result)
@@ -199,14 +181,7 @@ static void on_done(void *arg, const struct service_result *result)
     struct completion *c = slot->completion;
 
     slot->request = NULL;
-    slot->outcome.local_tokens = result->local_tokens;
-    slot->outcome.fetched_tokens = result->fetched_tokens;
-    slot->outcome.disk_tokens = result->disk_tokens;
-    slot->outcome.shared_tokens = result->shared_tokens;
-    slot->outcome.computed_tokens = result->computed_tokens;
-    slot->outcome.retries = result->retries;
-    slot->outcome.queue_us = result->queue_us;
-    slot->outcome.prefill_us = result->prefill_us;
+    slot->outcome->result = *result;
     if (slot->text.error) {
         fail_memory(c);
         return;
@@ -215,7 +190,7 @@ static void on_done(void *arg, const struct service_result *result)
         keepalive_stop(&c->keepalive);
         if (!c->streaming)
             completion_begin_stream(c);
-        openai_chunk_finish(&c->head, (size_t)(slot - c->slots), &slot->outcome,
+        openai_chunk_finish(&c->head, (size_t)(slot - c->slots), slot->outcome,
                             &c->out);
         if (!send_out(c))
             return;

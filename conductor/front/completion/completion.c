@@ -12,7 +12,8 @@ static struct completion *completion_new(struct front *front,
                                          const struct openai_request *request)
 {
     struct completion *c =
-        calloc(1, sizeof(*c) + request->n_prompts * sizeof(c->slots[0]));
+        calloc(1, sizeof(*c) + request->n_prompts * (sizeof(c->slots[0]) +
+                                                     sizeof(*c->outcomes)));
 
     if (!c)
         return NULL;
@@ -29,6 +30,7 @@ static struct completion *completion_new(struct front *front,
         .usage_follows = request->include_usage,
         .usage_each = request->usage_each,
     };
+    c->outcomes = (struct openai_outcome *)(void *)&c->slots[c->n];
     text_buf_init(&c->out, SIZE_MAX);
     for (size_t i = 0; i < c->n; i++) {
         struct slot *slot = &c->slots[i];
@@ -36,8 +38,11 @@ static struct completion *completion_new(struct front *front,
         slot->completion = c;
         /* A token's text has at most three bytes. */
         text_buf_init(&slot->text, 3 * (size_t)request->max_tokens);
-        slot->outcome.prompt_tokens =
-            request->offsets[i + 1] - request->offsets[i];
+        slot->outcome = &c->outcomes[i];
+        *slot->outcome = (struct openai_outcome){
+            .prompt_tokens = request->offsets[i + 1] - request->offsets[i],
+            .request_id = slot->told.request_id,
+            .prefill = slot->told.prefill};
     }
     front->in_flight++;
     return c;

@@ -13,7 +13,7 @@ struct slot {
     bool begun;                      /* its first token came */
     struct told told;
     struct text_buf text;
-    struct openai_outcome outcome;
+    struct openai_outcome *outcome; /* in completion.outcomes */
 };
 
 struct completion {
@@ -28,7 +28,8 @@ struct completion {
     struct text_buf out; /* being written */
     size_t n;
     size_t left;
-    struct slot slots[]; /* (n) */
+    struct openai_outcome *outcomes; /* (n), behind the slots */
+    struct slot slots[];             /* (n) */
 };
 
 /* Cancels requests that have not ended, and frees the completion. */

@@ -35,14 +35,10 @@ int openai_error_set(struct openai_error *error, int http_status,
 
 void openai_error_write(const struct openai_error *error, struct text_buf *out)
 {
-    text_buf_puts(out, "{\"error\":{\"message\":");
-    text_buf_json_str(out, error->message);
-    text_buf_puts(out, ",\"type\":");
-    text_buf_json_str(out, error->type);
-    text_buf_puts(out, ",\"param\":");
-    text_buf_json_str(out, error->param[0] ? error->param : NULL);
-    text_buf_puts(out, ",\"code\":");
-    text_buf_json_str(out, error->code[0] ? error->code : NULL);
+    text_buf_member(out, "{\"error\":{\"message\":", error->message);
+    text_buf_member(out, ",\"type\":", error->type);
+    text_buf_member(out, ",\"param\":", error->param[0] ? error->param : NULL);
+    text_buf_member(out, ",\"code\":", error->code[0] ? error->code : NULL);
     text_buf_puts(out, "}}");
 }
 
