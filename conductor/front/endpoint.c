@@ -343,21 +343,52 @@ void endpoint_set_type(const struct http_head *head, const char *must,
                      type.n < 100 ? (int)type.n : 100, type.at, must);
 }
 
+void endpoint_set_failure(const struct service_failure *failure,
+                          const char *param, struct openai_error *error)
+{
+    openai_error_set(error, failure->http_status, failure->code, param, "%s",
+                     failure->message);
+}
+
+int endpoint_open(const struct front_call *call, struct openai_error *error)
+{
+    return call->front->draining
+               ? openai_error_set(error, 503, "shutting_down", NULL,
+                                  "the server is shutting down")
+               : 0;
+}
+
+void endpoint_refuse(const struct front_call *call, int rc,
+                     struct openai_error *error)
+{
+    if (rc == -ENOMEM)
+        endpoint_set_no_memory(error);
+    if (rc == -EAGAIN)
+        openai_error_set(error, 429, "too_many_requests", NULL,
+                         "too many requests are in flight");
+    if (rc == -EDQUOT)
+        openai_error_set(
+            error, 429, "too_many_tickets", NULL,
+            "too many tickets are open (max_tickets), or too many of this "
+            "key's: report their end to /v1/schedule/done");
+    if (rc)
+        endpoint_reply_error(call->conn, error, 0);
+}
+
 void endpoint_set_no_memory(struct openai_error *error)
 {
     openai_error_set(error, 500, "out_of_memory", NULL, "out of memory");
 }
 
-void endpoint_set_unready(const struct front *front, struct openai_error *error)
+int endpoint_set_unready(const struct front *front, struct openai_error *error)
 {
     const char *lacks = service_lacks(front->native);
     char code[sizeof(error->code)];
 
-    if (!lacks || !*lacks) {
-        openai_error_set(error, 503, "no_ready_instance", NULL,
-                         "no instance is ready to take the request");
-        return;
-    }
+    if (!lacks || !*lacks)
+        return openai_error_set(error, 503, "no_ready_instance", NULL,
+                                "no instance is ready to take the request");
     snprintf(code, sizeof(code), "no_%s_instance", lacks);
-    openai_error_set(error, 503, code, NULL, "no %s instance is ready", lacks);
+    return openai_error_set(error, 503, code, NULL, "no %s instance is ready",
+                            lacks);
 }

@@ -206,9 +206,24 @@ void endpoint_set_type(const struct http_head *head, const char *must,
 /* Sets *error to a 500 "out_of_memory". */
 void endpoint_set_no_memory(struct openai_error *error);
 
-/* Sets *error to a 503 that names the role without a ready instance. */
-void endpoint_set_unready(const struct front *front,
-                          struct openai_error *error);
+/* Sets *error to a 503 that names the role without a ready instance. Returns
+ * -EINVAL. */
+int endpoint_set_unready(const struct front *front, struct openai_error *error);
+
+/* Sets *error to how the service failed a request. */
+void endpoint_set_failure(const struct service_failure *failure,
+                          const char *param, struct openai_error *error);
+
+/* Whether requests are taken. Returns 0, or -EINVAL with *error set: the server
+ * is shutting down. */
+[[nodiscard]] int endpoint_open(const struct front_call *call,
+                                struct openai_error *error);
+
+/* Answers a request that was not taken. rc: -ENOMEM, -EAGAIN (too many in
+ * flight), -EDQUOT (too many tickets), or another error, with *error set; 0 =
+ * does nothing. */
+void endpoint_refuse(const struct front_call *call, int rc,
+                     struct openai_error *error);
 
 /*
  * Answers with an error.

@@ -211,8 +211,7 @@ void forward_refuse(struct forward_call *c,
     struct openai_error error;
 
     c->request = NULL;
-    openai_error_set(&error, failure->http_status, failure->code, NULL, "%s",
-                     failure->message);
+    endpoint_set_failure(failure, NULL, &error);
     if (c->keepalive.began) {
         fail_stream(c, &error);
     } else {
@@ -243,8 +242,7 @@ static void end_stream(struct forward_call *c,
 {
     struct openai_error error;
 
-    openai_error_set(&error, failure->http_status, failure->code, NULL, "%s",
-                     failure->message);
+    endpoint_set_failure(failure, NULL, &error);
     end_part(c);
     fail_stream(c, &error);
 }

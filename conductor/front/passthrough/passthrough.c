@@ -133,7 +133,7 @@ static int submit(struct forward_call *c, const struct front_call *call,
     return rc;
 }
 
-/* Submits the request. Returns 0, or a negative errno with *error set. */
+/* Submits the request. Returns as endpoint_refuse() takes it. */
 static int take_on(const struct front_call *call, struct service *service,
                    const struct reading *r, struct openai_error *error)
 {
@@ -156,14 +156,6 @@ static int take_on(const struct front_call *call, struct service *service,
     rc = submit(c, call, service, r, &params, error);
     if (rc) {
         forward_call_free(c);
-        if (rc == -EAGAIN)
-            openai_error_set(error, 429, "too_many_requests", NULL,
-                             "too many requests are in flight");
-        if (rc == -EDQUOT)
-            openai_error_set(
-                error, 429, "too_many_tickets", NULL,
-                "too many tickets are open (max_tickets), or too many of this "
-                "key's: report their end to /v1/schedule/done");
         return rc;
     }
     if (r->body.stream && r->body.kind && !r->ticket)
@@ -272,18 +264,12 @@ static void serve(const struct front_call *call, struct service *service,
         rc = forward_check_path(call, error);
     if (rc == 0)
         rc = forward_check_own(call, service, &r->body, error);
-    if (rc == 0 && call->front->draining) {
-        openai_error_set(error, 503, "shutting_down", NULL,
-                         "the server is shutting down");
-        rc = -EAGAIN;
-    }
+    if (rc == 0)
+        rc = endpoint_open(call, error);
     if (rc == 0)
         rc = take_on(call, service, r, error);
     forward_body_fini(&r->body);
-    if (rc == -ENOMEM)
-        endpoint_set_no_memory(error);
-    if (rc)
-        endpoint_reply_error(call->conn, error, 0);
+    endpoint_refuse(call, rc, error);
 }
 
 bool forward_serve(const struct front_call *call)
