@@ -120,11 +120,8 @@ static void reply(const struct front_call *call, int rc, const char *why,
     log_info("instance %s: %s over /admin by %s, %s", name, how, peer,
              call->front->options.admin_key ? "with the key" : "without a key");
     text_buf_init(&buf, 4096);
-    text_buf_puts(&buf, "{\"name\":");
-    text_buf_json(&buf, name, strlen(name));
-    text_buf_puts(&buf, ",\"state\":\"");
-    text_buf_puts(&buf, state);
-    text_buf_puts(&buf, "\"");
+    text_buf_member(&buf, "{\"name\":", name);
+    text_buf_member(&buf, ",\"state\":", state);
     text_buf_puts(&buf, more);
     text_buf_puts(&buf, "}\n");
     http_reply(call->conn, status, "application/json", buf.data, buf.len);
@@ -191,51 +188,44 @@ static int read_limit(struct http_slice query, int64_t *limit_us,
     return 0;
 }
 
-static void drain(const struct front_call *call, struct http_slice at, bool on)
+void admin_instance(const struct front_call *call)
 {
+    static const struct {
+        const char *end, *role, *how;
+        bool drains;
+    } all[] = {{"/drain", NULL, "drained", true},
+               {"/undrain", NULL, "let go on", false},
+               {"/role/prefill", "prefill", "told to prefill", false},
+               {"/role/decode", "decode", "told to decode", false}};
+    const size_t n = sizeof(all) / sizeof(all[0]);
+    struct models *models = call->front->models;
+    struct http_slice at = routes_rest(call);
     char name[SERVICE_NAME_BYTES] = "", err[SERVICE_ERROR_BYTES];
     const char *state = "";
     int64_t limit_us = 0;
-    int rc = on ? read_limit(call->head->query, &limit_us, err) : 0;
-
-    (void)http_unescape(at.at, at.n, name, sizeof(name));
-    if (rc == 0)
-        rc = models_drain(call->front->models, name, on, limit_us, &state, err);
-    reply(call, rc, err, name, on ? "drained" : "let go on", 200, state,
-          on ? ",\"drained\":true" : "");
-}
-
-static void switch_role(const struct front_call *call, struct http_slice at,
-                        const char *role)
-{
-    char name[SERVICE_NAME_BYTES] = "", err[SERVICE_ERROR_BYTES];
-    const char *state = "";
-
-    (void)http_unescape(at.at, at.n, name, sizeof(name));
-    int rc = models_switch(call->front->models, name, role, &state, err);
-    reply(call, rc, err, name,
-          *role == 'p' ? "told to prefill" : "told to decode", 200, state, "");
-}
-
-void admin_instance(const struct front_call *call)
-{
-    struct http_slice at = routes_rest(call);
+    size_t i = 0;
+    int rc = 0;
 
     if (!admin_may_change(call))
         return;
-    if (cut(&at, "/drain"))
-        drain(call, at, true);
-    else if (cut(&at, "/undrain"))
-        drain(call, at, false);
-    else if (cut(&at, "/role/prefill"))
-        switch_role(call, at, "prefill");
-    else if (cut(&at, "/role/decode"))
-        switch_role(call, at, "decode");
-    else
+    while (i < n && !cut(&at, all[i].end))
+        i++;
+    if (i == n) {
         http_refuse(call->conn, 404, "unknown_path", NULL,
                     "path: \"%.*s\": must end in /drain, /undrain, "
                     "/role/prefill or /role/decode",
                     at.n < 100 ? (int)at.n : 100, at.at);
+        return;
+    }
+    if (all[i].drains)
+        rc = read_limit(call->head->query, &limit_us, err);
+    (void)http_unescape(at.at, at.n, name, sizeof(name));
+    if (rc == 0)
+        rc = all[i].role ? models_switch(models, name, all[i].role, &state, err)
+                         : models_drain(models, name, all[i].drains, limit_us,
+                                        &state, err);
+    reply(call, rc, err, name, all[i].how, 200, state,
+          all[i].drains ? ",\"drained\":true" : "");
 }
 
 void admin_reload(const struct front_call *call)

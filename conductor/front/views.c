@@ -143,31 +143,24 @@ void view_model(const struct front_call *call)
 
 void view_ready(const struct front_call *call)
 {
-    const struct front *front = call->front;
-    const struct service *s = models_first(front->models);
-    struct text_buf models;
+    const struct service *first = models_first(call->front->models), *s;
+    const char *comma = "";
     struct text_buf buf;
     bool yes = false;
 
-    text_buf_init(&models, 1 << 20);
-    for (const char *comma = ""; s; s = service_next(s), comma = ",") {
-        bool ready = service_ready(s);
-
-        yes = yes || ready;
-        text_buf_puts(&models, comma);
-        text_buf_json_str(&models, service_model(s)->name);
-        text_buf_puts(&models, ready ? ":true" : ":false");
-    }
-    yes = yes && !front->unready;
+    for (s = first; s && !yes; s = service_next(s))
+        yes = service_ready(s);
+    yes = yes && !call->front->unready;
     text_buf_init(&buf, 1 << 20);
-    text_buf_puts(&buf, yes ? "{\"ready\":true,\"models\":{"
-                            : "{\"ready\":false,\"models\":{");
-    text_buf_add(&buf, models.data, models.len);
+    text_buf_printf(&buf, "{\"ready\":%s,\"models\":{", yes ? "true" : "false");
+    for (s = first; s; s = service_next(s), comma = ",") {
+        text_buf_member(&buf, comma, service_model(s)->name);
+        text_buf_puts(&buf, service_ready(s) ? ":true" : ":false");
+    }
     text_buf_puts(&buf, "}}\n");
     http_reply(call->conn, yes ? 200 : 503, "application/json", buf.data,
                buf.len);
     text_buf_fini(&buf);
-    text_buf_fini(&models);
 }
 
 void view_reply(struct http_conn *conn, struct evbuffer *buf, int rc)

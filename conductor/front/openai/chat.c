@@ -1,9 +1,8 @@
 /*
- * Texts come from the scan in document order, so the n-th text that the walk
- * over the messages meets is span n.
+ * The chat template: messages -> the bytes of one prompt. Texts come from the
+ * scan in document order, so the n-th text that the walk over the messages
+ * meets is span n.
  */
-#include "conductor/front/openai/chat.h"
-
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -1,4 +1,8 @@
-/* The parameter table of the OpenAI endpoints. */
+/*
+ * Every parameter of the two endpoints except the prompt, in one table: which
+ * are read, which are accepted at their neutral value only, and why another
+ * value is refused. Others are unknown.
+ */
 #include "conductor/front/openai/params.h"
 
 #include <errno.h>

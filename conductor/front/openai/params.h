@@ -1,14 +1,9 @@
-/*
- * Every parameter of the two endpoints except the prompt, in one table: which
- * are read, which are accepted at their neutral value only, and why another
- * value is refused. Others are unknown.
- */
+/* Shared by the files that read a body of the two endpoints. */
 #ifndef CONDUCTOR_FRONT_OPENAI_PARAMS_H
 #define CONDUCTOR_FRONT_OPENAI_PARAMS_H
 
-#include <jansson.h>
-
 #include "conductor/front/openai/request.h"
+#include "conductor/json/scan.h"
 
 /* Parameters as given, before they are checked against the prompt. */
 struct openai_params {
@@ -29,6 +24,17 @@ struct openai_params {
 [[nodiscard]] int openai_params_read(enum openai_kind kind, const json_t *body,
                                      const struct openai_model *model,
                                      struct openai_params *out,
+                                     struct openai_error *error);
+
+/*
+ * chat.c: appends the prompt of `messages` (borrowed; the parsed rest of a
+ * scan, where each text is true) with the texts of `scan` (borrowed) to `out`,
+ * by the template in request.h. Returns 0; -EINVAL with *error set when a
+ * message, role or part isn't what it must be; -ENOMEM. O(bytes).
+ */
+[[nodiscard]] int openai_chat_prompt(const json_t *messages,
+                                     const struct json_scan *scan,
+                                     struct text_buf *out,
                                      struct openai_error *error);
 
 #endif

@@ -8,9 +8,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "conductor/front/openai/chat.h"
 #include "conductor/front/openai/params.h"
-#include "conductor/json/scan.h"
 
 #define MAX_DEPTH 32
 #define DEFAULT_MAX_TOKENS 16

@@ -1,10 +1,11 @@
-/* Streams of events. See watch.h. */
+/* The page, and streams of events. See watch.h. */
 #include <errno.h>
 #include <event2/buffer.h>
 #include <event2/event.h>
 #include <stdlib.h>
 #include <sys/queue.h>
 
+#include "conductor/front/watch/page.h"
 #include "conductor/front/watch/watch.h"
 
 #define HISTORY_EVERY 10
@@ -35,29 +36,27 @@ struct watch {
                                              yet */
 };
 
-static int write_kind(const struct models *models, enum event_kind kind,
-                      struct evbuffer *out)
+static int write_instances(const struct models *models, struct evbuffer *out)
 {
-    switch (kind) {
-    case OVERVIEW:
-        return models_overview(models, out);
-    case INSTANCES:
-        return models_instances(models, INSTANCES_SHOWN, out);
-    case DECISIONS:
-        return models_decisions(models, DECISIONS_SHOWN, out);
-    default:
-        return models_history(models, out);
-    }
+    return models_instances(models, INSTANCES_SHOWN, out);
+}
+
+static int write_decisions(const struct models *models, struct evbuffer *out)
+{
+    return models_decisions(models, DECISIONS_SHOWN, out);
 }
 
 /* Returns the event, made once for all viewers; NULL: out of memory. */
 static struct evbuffer *event_now(struct watch *w, enum event_kind kind)
 {
-    static const char *const names[EVENT_KINDS] = {
-        [OVERVIEW] = "overview",
-        [INSTANCES] = "instances",
-        [DECISIONS] = "decisions",
-        [HISTORY] = "history",
+    static const struct {
+        const char *name;
+        int (*write)(const struct models *models, struct evbuffer *out);
+    } kinds[EVENT_KINDS] = {
+        [OVERVIEW] = {"overview", models_overview},
+        [INSTANCES] = {"instances", write_instances},
+        [DECISIONS] = {"decisions", write_decisions},
+        [HISTORY] = {"history", models_history},
     };
     struct evbuffer *out = w->events[kind];
 
@@ -65,8 +64,8 @@ static struct evbuffer *event_now(struct watch *w, enum event_kind kind)
         return out;
     out = evbuffer_new();
     if (out &&
-        (evbuffer_add_printf(out, "event: %s\ndata: ", names[kind]) < 0 ||
-         write_kind(w->front->models, kind, out) ||
+        (evbuffer_add_printf(out, "event: %s\ndata: ", kinds[kind].name) < 0 ||
+         kinds[kind].write(w->front->models, out) ||
          evbuffer_add(out, "\n", 1))) {
         evbuffer_free(out);
         out = NULL;
@@ -228,4 +227,16 @@ void watch_free(struct watch *watch)
         return;
     event_free(watch->timer);
     free(watch);
+}
+
+/* Browsers run and show only what is in the page; it asks for the key, and gets
+ * events with it. */
+void watch_page(const struct front_call *call)
+{
+    http_add_header(call->conn, "Content-Security-Policy", page_policy);
+    http_add_header(call->conn, "X-Content-Type-Options", "nosniff");
+    http_add_header(call->conn, "Referrer-Policy", "no-referrer");
+    http_add_header(call->conn, "Cache-Control", "no-store");
+    http_reply(call->conn, 200, "text/html; charset=utf-8", page_html,
+               page_bytes);
 }
