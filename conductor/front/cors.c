@@ -59,7 +59,8 @@ static void answer_preflight(const struct front_call *call,
     http_reply(call->conn, 204, NULL, "", 0);
 }
 
-bool cors_tell(const struct front_call *call)
+/* Adds the headers. Returns whether the page may read the answer. */
+static bool cors_tell(const struct front_call *call)
 {
     const char *list = call->front->options.cors_origins;
     const struct http_slice *origin = http_find(call->head, "origin");

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "conductor/service/engine_request/count.h"
-#include "conductor/service/engine_request/meta_info.h"
+#include "conductor/service/engine_request/told.h"
 
 #define FAR 100000
 

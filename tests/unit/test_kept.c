@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "conductor/core/pool/pool.h"
-#include "conductor/service/engine_request/answer_id.h"
+#include "conductor/service/engine_request/told.h"
 #include "conductor/service/kept.h"
 
 enum { A = 7, B = 8 };

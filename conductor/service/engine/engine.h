@@ -13,8 +13,7 @@
 #include "conductor/link/upstream/exchange/upstream.h"
 #include "conductor/link/upstream/model_list.h"
 #include "conductor/link/upstream/report.h"
-#include "conductor/service/engine_request/answer_id.h"
-#include "conductor/service/engine_request/meta_info.h"
+#include "conductor/service/engine_request/told.h"
 #include "conductor/service/internal.h"
 
 #define ENGINE_AUTHORIZATION_BYTES 4200
@@ -244,13 +243,8 @@ void engine_change_costs(struct service *s, const char *file);
 void engine_retire(struct engine *e);
 
 /* usage.c: takes the next n bytes of an answer: keeps its last
- * FORWARD_TAIL_BYTES, and the tokens of each prompt (meta_info.h). */
+ * FORWARD_TAIL_BYTES, and the tokens of each prompt (told.h). */
 void forward_keep_tail(struct forward *f, const char *bytes, size_t n);
-
-/* kept.c: takes the next n bytes of an answer, and notes which engine keeps it
- * as soon as its id is complete. */
-void forward_note_kept(struct service_request *request, const char *bytes,
-                       size_t n);
 
 /* Called at the end of an answer. told: its cached tokens; below 0 = not told.
  * Counts the request if its engine must publish a KV event for it. The prompt's
@@ -464,12 +458,12 @@ void forward_tick(struct service *s);
 void forward_failed(struct service_request *request, bool unreachable,
                     const char *why);
 
-/* engine_request/take.c: as instance_ops.take. */
+/* send.c: as instance_ops.take. */
 [[nodiscard]] int forward_take(struct service_request *request,
                                const struct service_request_params *params);
 
-/* engine_request/hung.c. forward_is_silent(): whether nothing of the answer has
- * come for too long. The others: as in instance_ops. */
+/* engine_request/status.c. forward_is_silent(): whether nothing of the answer
+ * has come for too long. The others: as in instance_ops. */
 bool forward_is_silent(const struct service_request *request, int64_t now_us);
 void forward_fail_silent(struct service_request *request, int64_t now_us);
 bool forward_leaves(const struct service_request *request,

@@ -1,8 +1,9 @@
-/* A request's life: its failures, its end, and its way off a drained
- * instance. */
+/* A request's life: its states and which may follow which, its failures, its
+ * end, and its way off a drained instance. */
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/bug.h"
 #include "base/clock.h"
 #include "base/event_loop.h"
 #include "base/log.h"
@@ -10,6 +11,53 @@
 #include "conductor/service/models.h"
 #include "conductor/service/pair/pair.h"
 #include "conductor/service/ticket/ticket.h"
+
+static const char *const state_names[REQUEST_STATES] = {
+    "received",     "waiting",  "scheduled", "prefilling",
+    "transferring", "decoding", "ended",     "tokenizing",
+};
+
+#define TO(s) (1u << (s))
+/* A retry goes back to RECEIVED. */
+static const unsigned transitions[REQUEST_STATES] = {
+    [REQUEST_RECEIVED] =
+        TO(REQUEST_WAITING) | TO(REQUEST_SCHEDULED) | TO(REQUEST_ENDED),
+    [REQUEST_WAITING] = TO(REQUEST_SCHEDULED) | TO(REQUEST_ENDED),
+    [REQUEST_SCHEDULED] =
+        TO(REQUEST_PREFILLING) | TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
+    [REQUEST_PREFILLING] =
+        TO(REQUEST_TRANSFERRING) | TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
+    [REQUEST_TRANSFERRING] =
+        TO(REQUEST_DECODING) | TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
+    [REQUEST_DECODING] = TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
+    [REQUEST_ENDED] = 0,
+    [REQUEST_TOKENIZING] = TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
+};
+
+/* After a bug: the request fails with 500 "internal_error" in the next turn of
+ * the loop, whatever its state. */
+static void request_break(struct service_request *request)
+{
+    struct service *s = request->service;
+
+    request->broken = s->requests.has_broken = true;
+    event_active(s->requests.inbox_event, EV_TIMEOUT, 0);
+}
+
+bool request_set_state(struct service_request *request, enum request_state next)
+{
+    if (!(transitions[request->state] & TO(next))) {
+        bug("%s: no transition from %s to %s", request->request_id,
+            state_names[request->state], state_names[next]);
+        if (request->state != REQUEST_ENDED)
+            request_break(request);
+        return false;
+    }
+    log_debug("%s: %s -> %s", request->request_id, state_names[request->state],
+              state_names[next]);
+    request->state = next;
+    return true;
+}
 
 struct service_request *request_find(struct service *service,
                                      uint64_t attempt_id)
@@ -42,7 +90,9 @@ void request_free(struct service_request *request)
     free(request);
 }
 
-void request_close_pool(struct service_request *request)
+/* Removes the attempt's prefill, decode and lent workers from the pool, as far
+ * as they are still there. */
+static void request_close_pool(struct service_request *request)
 {
     struct service *s = request->service;
 

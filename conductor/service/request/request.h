@@ -207,12 +207,8 @@ void request_fail(struct service_request *request, int http_status,
  * of the inbox, or of the wait list. */
 void request_unlist(struct service_request *request);
 
-/* request_break(request): after a bug: the request fails with 500
- * "internal_error" in the next turn of the loop, whatever its state. */
-void request_break(struct service_request *request);
-
-/* request_fail_broken(service): fails the requests that request_break() was
- * called for. O(requests) if there are any. */
+/* request_fail_broken(service): fails the requests that a bug has broken.
+ * O(requests) if there are any. */
 void request_fail_broken(struct service *service);
 
 /* request_refuse(request, order): ends a request that the order refuses, with
@@ -339,15 +335,11 @@ uint32_t request_prompt_tokens(const struct service_request *request);
 enum service_known_by request_known_by(const struct service_request *request);
 
 /* request_set_state(request, next): changes the state if the transition table
- * in request/state.c allows it; returns whether it did. If not, that is a bug:
+ * in request.c allows it; returns whether it did. If not, that is a bug:
  * the request fails in the next turn of the loop, and stays valid until then.
  */
 bool request_set_state(struct service_request *request,
                        enum request_state next);
-
-/* request_close_pool(request): removes the attempt's prefill, decode and lent
- * workers from the pool, as far as they are still there. */
-void request_close_pool(struct service_request *request);
 
 /* request_answered(request, tokens): learns the length of an answer that ended
  * by itself. */
