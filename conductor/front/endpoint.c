@@ -252,13 +252,8 @@ int endpoint_tenant(const struct front_call *call,
                     struct service_request_params *params,
                     struct openai_error *error)
 {
-    struct http_slice key;
-    int rc = endpoint_key(call, &key, error);
-
-    if (rc)
-        return rc;
-    params->tenant = key.at;
-    params->n_tenant = key.n;
+    if (endpoint_key(call, &params->tenant, error))
+        return -EINVAL;
     if (!params->slo_ttft_us)
         params->slo_ttft_us = call->terms.slo_ttft_us;
     if (!params->slo_tbt_us)
@@ -280,8 +275,7 @@ static void read_session(const struct http_head *head,
     for (size_t i = 0; i < id->n; i++)
         h = (h ^ (unsigned char)id->at[i]) * 0x100000001b3u;
     params->session = h ? h : 1;
-    params->session_id = id->at;
-    params->n_session_id = id->n;
+    params->session_id = *id;
 }
 
 /* The operation's name in OpenTelemetry's conventions for generative AI. */
@@ -309,14 +303,10 @@ void endpoint_names(const struct http_head *head,
 
     read_session(head, params);
     params->operation = operation_of(head->path);
-    if (id) {
-        params->client_id = id->at;
-        params->n_client_id = id->n;
-    }
-    if (trace) {
-        params->trace = trace->at;
-        params->n_trace = trace->n;
-    }
+    if (id)
+        params->client_id = *id;
+    if (trace)
+        params->trace = *trace;
 }
 
 struct http_slice endpoint_type(const struct http_head *head)
@@ -333,14 +323,14 @@ bool endpoint_is_json(const struct http_head *head)
     return form_type_of(type.at, type.n) == FORM_JSON;
 }
 
-void endpoint_set_type(const struct http_head *head, const char *must,
-                       struct openai_error *error)
+int endpoint_set_type(const struct http_head *head, const char *must,
+                      struct openai_error *error)
 {
     struct http_slice type = endpoint_type(head);
 
-    openai_error_set(error, 415, "unsupported_media_type", NULL,
-                     "header content-type: \"%.*s\": must be %s",
-                     type.n < 100 ? (int)type.n : 100, type.at, must);
+    return openai_error_set(error, 415, "unsupported_media_type", NULL,
+                            "header content-type: \"%.*s\": must be %s",
+                            type.n < 100 ? (int)type.n : 100, type.at, must);
 }
 
 void endpoint_set_failure(const struct service_failure *failure,

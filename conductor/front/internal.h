@@ -199,9 +199,9 @@ struct http_slice endpoint_type(const struct http_head *head);
 /* Whether the Content-Type is JSON, or missing. */
 bool endpoint_is_json(const struct http_head *head);
 
-/* Sets *error to a 415: the Content-Type must be `must`. */
-void endpoint_set_type(const struct http_head *head, const char *must,
-                       struct openai_error *error);
+/* Sets *error to a 415: the Content-Type must be `must`. Returns -EINVAL. */
+int endpoint_set_type(const struct http_head *head, const char *must,
+                      struct openai_error *error);
 
 /* Sets *error to a 500 "out_of_memory". */
 void endpoint_set_no_memory(struct openai_error *error);

@@ -126,18 +126,18 @@ bool routes_public(struct http_slice path)
     return !known;
 }
 
-void routes_set_unknown(const struct front_call *call, const char *hint,
-                        struct openai_error *error)
+int routes_set_unknown(const struct front_call *call, const char *hint,
+                       struct openai_error *error)
 {
     struct http_slice path = call->head->path;
     bool elsewhere = call->front->admin.server && !routes_public(path);
 
-    openai_error_set(error, 404, "unknown_path", NULL, "path: \"%.*s\": %s%s",
-                     path.n < 100 ? (int)path.n : 100, path.at,
-                     elsewhere
-                         ? "not at this address, which is for clients: ask at "
-                           "admin_listen of the conductor's configuration "
-                           "(conductorctl --address HOST:PORT)"
-                         : "does not exist",
-                     elsewhere ? "" : hint);
+    return openai_error_set(
+        error, 404, "unknown_path", NULL, "path: \"%.*s\": %s%s",
+        path.n < 100 ? (int)path.n : 100, path.at,
+        elsewhere ? "not at this address, which is for clients: ask at "
+                    "admin_listen of the conductor's configuration "
+                    "(conductorctl --address HOST:PORT)"
+                  : "does not exist",
+        elsewhere ? "" : hint);
 }

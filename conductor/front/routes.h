@@ -30,8 +30,8 @@ bool routes_public(struct http_slice path);
 
 /* routes_set_unknown(call, hint, error): sets a 404 for the path, with `hint`
  * ("" = none) at the end. For an operators' path at the clients' address the
- * message names the option with the right address. */
-void routes_set_unknown(const struct front_call *call, const char *hint,
-                        struct openai_error *error);
+ * message names the option with the right address. Returns -EINVAL. */
+int routes_set_unknown(const struct front_call *call, const char *hint,
+                       struct openai_error *error);
 
 #endif

@@ -221,10 +221,9 @@ static int read_body(const struct front_call *call,
 
     if (call->n == 0 && !kind)
         return 0;
-    if (form != FORM_JSON && (kind || form_hides_object(call->body, call->n))) {
-        endpoint_set_type(call->head, "application/json, or left out", error);
-        return -EINVAL;
-    }
+    if (form != FORM_JSON && (kind || form_hides_object(call->body, call->n)))
+        return endpoint_set_type(call->head, "application/json, or left out",
+                                 error);
     if (form == FORM_OTHER)
         return 0;
     if (form == FORM_MULTIPART)
@@ -256,10 +255,8 @@ static int read_all(const struct front_call *call,
 static void serve(const struct front_call *call, struct service *service,
                   struct reading *r, int rc, struct openai_error *error)
 {
-    if (rc == 0 && !service) {
-        forward_set_no_model(call, r->body.model, r->of_header, error);
-        rc = -ENOENT;
-    }
+    if (rc == 0 && !service)
+        rc = forward_set_no_model(call, r->body.model, r->of_header, error);
     if (rc == 0 && !r->ticket)
         rc = forward_check_path(call, error);
     if (rc == 0)
@@ -324,13 +321,11 @@ void schedule_serve(const struct front_call *call)
     int rc = read_question(call, &r, &error);
     struct service *service = rc ? NULL : find(call->front, &r.body);
 
-    if (service && service == call->front->native) {
-        openai_error_set(
+    if (service && service == call->front->native)
+        rc = openai_error_set(
             &error, 400, "not_schedulable", "model",
             "model: \"%s\": is served by native workers, which take requests "
             "from conductor only: send it to /v1/completions",
             service_model(service)->name);
-        rc = -EINVAL;
-    }
     serve(call, service, &r, rc, &error);
 }
