@@ -16,7 +16,7 @@ static long refuse(struct http_fault *fault, int status, const char *message)
 const struct http_slice *http_find(const struct http_head *head,
                                    const char *name)
 {
-    struct http_slice like = {name, strlen(name)};
+    struct http_slice like = http_text(name);
 
     for (size_t i = 0; i < head->n_headers; i++)
         if (http_is_alike(head->headers[i].name, like))

@@ -87,6 +87,12 @@ struct http_slice http_trim(struct http_slice s);
  * Returns false: the list is empty. */
 bool http_next_item(struct http_slice *list, struct http_slice *item);
 
+/* Returns a C string, borrowed, as a slice. */
+static inline struct http_slice http_text(const char *text)
+{
+    return (struct http_slice){text, strlen(text)};
+}
+
 /* Whether slice `s` and C string `text`, both borrowed, are the same bytes. */
 static inline bool http_is(struct http_slice s, const char *text)
 {
@@ -103,7 +109,7 @@ static inline bool http_is_alike(struct http_slice a, struct http_slice b)
 /* The same of a slice and a C string. */
 static inline bool http_is_fold(struct http_slice s, const char *text)
 {
-    return http_is_alike(s, (struct http_slice){text, strlen(text)});
+    return http_is_alike(s, http_text(text));
 }
 
 /* Decoder of a chunked body, whose trailers are read as headers are, and

@@ -64,17 +64,14 @@ static const char *adapter_of(const struct service *service,
 static void set_kept(const struct front_call *call,
                      const struct forward_body *body, struct service_forward *f)
 {
-    struct http_slice path = call->head->path;
     struct http_slice id = body->previous;
 
     f->keeps = body->kind && strstr(body->kind->path, "/responses");
     f->owner = call->terms.name ? call->terms.number : 0;
-    if (id.n > 2 && *id.at == '"') {
-        f->kept = id.at + 1;
-        f->n_kept = id.n - 2;
-    } else {
-        f->kept = forward_path_kept(path.at, path.n, &f->n_kept);
-    }
+    id = id.n > 2 && *id.at == '"' ? (struct http_slice){id.at + 1, id.n - 2}
+                                   : forward_path_kept(call->head->path);
+    f->kept = id.at;
+    f->n_kept = id.n;
 }
 
 /* Submits the request. Returns 0, and the client's body may be freed then; or
@@ -239,10 +236,9 @@ static int read_all(const struct front_call *call,
                     const struct forward_kind *kind, struct reading *r,
                     struct openai_error *error)
 {
-    struct http_slice method = call->head->method;
     int rc = read_body(call, kind, r, error);
 
-    r->looks = !kind && forward_path_looks(method.at, method.n, call->n);
+    r->looks = !kind && forward_path_looks(call->head->method, call->n);
     if (rc == 0 && !*r->body.model) {
         rc = endpoint_model(call->head, r->body.model, error);
         r->of_header = *r->body.model;
@@ -271,12 +267,11 @@ static void serve(const struct front_call *call, struct service *service,
 
 bool forward_serve(const struct front_call *call)
 {
-    struct http_slice path = call->head->path;
     char read[FORWARD_PATH_BYTES];
     /* Only POST has a prompt. */
     const struct forward_kind *kind =
         http_is(call->head->method, "POST")
-            ? forward_kind_of(read, forward_path_read(path.at, path.n, read))
+            ? forward_kind_of(forward_path_read(call->head->path, read))
             : NULL;
     struct reading r = {0};
     struct openai_error error;
@@ -298,15 +293,14 @@ bool forward_serve(const struct front_call *call)
 static int read_question(const struct front_call *call, struct reading *r,
                          struct openai_error *error)
 {
-    static const char chat[] = "/v1/chat/completions",
-                      other[] = FORWARD_SCHEDULE_PATH;
-    int rc =
-        read_all(call, forward_kind_of(other, sizeof(other) - 1), r, error);
+    int rc = read_all(call, forward_kind_of(http_text(FORWARD_SCHEDULE_PATH)),
+                      r, error);
 
     if (rc || r->body.words || r->body.hashes)
         return rc;
     forward_body_fini(&r->body);
-    rc = read_all(call, forward_kind_of(chat, sizeof(chat) - 1), r, error);
+    rc = read_all(call, forward_kind_of(http_text("/v1/chat/completions")), r,
+                  error);
     if (rc || r->body.words)
         return rc;
     return openai_error_set(error, 400, "missing_parameter", "prompt",

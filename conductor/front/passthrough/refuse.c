@@ -65,7 +65,7 @@ static int set_not_for_engines(const struct front_call *call,
             error, 405, "method_not_allowed", NULL,
             "method: \"%.*s\": must be one of %s for \"%.*s\"",
             method.n < 20 ? (int)method.n : 20, method.at,
-            forward_path_methods(path.at, path.n), n, path.at);
+            forward_path_methods(path), n, path.at);
     return routes_set_unknown(
         call,
         ", and is not forwarded to engines: most paths that "
@@ -83,7 +83,7 @@ static bool shares(const struct front_call *call)
     return http_is(head->method, "POST") &&
            ((call->terms.name && *call->terms.name) ||
             (salt && *salt && http_find(head, salt))) &&
-           !forward_path_salted(head->path.at, head->path.n);
+           !forward_path_salted(head->path);
 }
 
 /* The same answer for another tenant's, an unknown or a forgotten id. */
@@ -115,7 +115,7 @@ int forward_check_path(const struct front_call *call,
 
     if (!call->terms.name)
         return 0;
-    switch (forward_path_about(method.at, method.n, path.at, path.n)) {
+    switch (forward_path_about(method, path)) {
     case FORWARD_ABOUT_THING:
         return set_not_own_path(path, error);
     case FORWARD_ABOUT_LIST:
@@ -137,14 +137,12 @@ int forward_check_own(const struct front_call *call,
                       struct openai_error *error)
 {
     struct http_slice path = call->head->path;
-    struct http_slice before = body->previous;
+    struct http_slice before = body->previous, id = forward_path_kept(path);
     uint64_t owner = call->terms.number;
-    size_t n_id;
-    const char *id = forward_path_kept(path.at, path.n, &n_id);
 
     if (!call->terms.name)
         return 0;
-    if (id && !service_keeps(service, owner, id, n_id))
+    if (id.at && !service_keeps(service, owner, id.at, id.n))
         return set_not_own_path(path, error);
     if (body->refers)
         return set_not_own(body->refers, (struct http_slice){"", 0}, error);
@@ -158,8 +156,7 @@ int forward_check_own(const struct front_call *call,
 bool forward_may_pass(const struct front_call *call)
 {
     struct http_slice path = call->head->path, method = call->head->method;
-    enum forward_path why =
-        forward_path_of(method.at, method.n, path.at, path.n);
+    enum forward_path why = forward_path_of(method, path);
     struct openai_error error;
 
     if (why != FORWARD_PATH_OPEN)
@@ -174,8 +171,7 @@ bool forward_may_pass(const struct front_call *call)
     if (why == FORWARD_PATH_CLOSED || why == FORWARD_PATH_ODD)
         call->front->paths_refused++;
     if (why == FORWARD_PATH_METHOD)
-        http_add_header(call->conn, "Allow",
-                        forward_path_methods(path.at, path.n));
+        http_add_header(call->conn, "Allow", forward_path_methods(path));
     http_reply_error(call->conn, &error);
     return false;
 }

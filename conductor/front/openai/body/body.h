@@ -103,7 +103,7 @@ struct forward_body {
 
 /* Returns the kind of bodies at a path of forward_path_read(); static. NULL =
  * engines keep no KV of them, as far as is known. */
-const struct forward_kind *forward_kind_of(const char *path, size_t n);
+const struct forward_kind *forward_kind_of(struct http_slice path);
 
 /* Returns the member's place in body->parts; NULL = it has none. */
 struct member;

@@ -1,9 +1,6 @@
 /* Which of a client's requests an engine may get. */
 #include "conductor/front/openai/body/path.h"
 
-#include <string.h>
-#include <strings.h>
-
 #include "conductor/http/chars.h"
 
 #define OPEN_PREFIX "/v1/"
@@ -76,8 +73,8 @@ static const struct {
     {"/v2/rerank", BESIDE},
 };
 
-static const char *const methods[] = {"GET",   "HEAD",   "POST",    "PUT",
-                                      "PATCH", "DELETE", "OPTIONS", NULL};
+static const char *const methods[] = {"GET",   "HEAD",   "POST",   "PUT",
+                                      "PATCH", "DELETE", "OPTIONS"};
 
 /* State of reading a path: decoded, and its beginning kept. */
 struct flat {
@@ -120,15 +117,15 @@ static void take(struct flat *f, int c)
 
 /* Reads a path that begins with '/'. One '/' may stand at its end. A '#' is
  * refused: to some engines (uvicorn with httptools) the path ends there. */
-static void flatten(struct flat *f, const char *path, size_t n)
+static void flatten(struct flat *f, struct http_slice path)
 {
     size_t used;
 
     *f = (struct flat){.dots = true};
     put(f, '/');
-    for (size_t i = 1; i < n; i += used) {
-        f->odd |= path[i] == '#';
-        take(f, http_decode(path + i, n - i, &used));
+    for (size_t i = 1; i < path.n; i += used) {
+        f->odd |= path.at[i] == '#';
+        take(f, http_decode(path.at + i, path.n - i, &used));
     }
     if (f->segment)
         end_segment(f);
@@ -136,103 +133,95 @@ static void flatten(struct flat *f, const char *path, size_t n)
         f->n--;
 }
 
-/* Returns what is known of the path at[0 .. n): bits, 0 = nothing. */
-static unsigned known(const char *at, size_t n)
+/* Returns what is known of a path: bits, 0 = nothing. */
+static unsigned known(struct http_slice path)
 {
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
-        if (strlen(paths[i].path) == n &&
-            (paths[i].is & CLOSED ? strncasecmp(paths[i].path, at, n)
-                                  : memcmp(paths[i].path, at, n)) == 0)
+        if (paths[i].is & CLOSED ? http_is_fold(path, paths[i].path)
+                                 : http_is(path, paths[i].path))
             return paths[i].is;
     return 0;
 }
 
-static bool is_one(const char *const *all, const char *at, size_t n)
+static unsigned known_flat(const struct flat *f)
 {
-    for (; *all; all++)
-        if (strlen(*all) == n && memcmp(*all, at, n) == 0)
-            return true;
-    return false;
+    return known((struct http_slice){f->text, f->n});
 }
 
-size_t forward_path_read(const char *path, size_t n,
-                         char text[FORWARD_PATH_BYTES])
+struct http_slice forward_path_read(struct http_slice path,
+                                    char text[FORWARD_PATH_BYTES])
 {
     struct flat flat;
 
-    flatten(&flat, path, n);
+    flatten(&flat, path);
     if (flat.odd || flat.n == FLAT_BYTES)
-        return 0;
+        return (struct http_slice){"", 0};
     memcpy(text, flat.text, flat.n);
-    return flat.n;
+    return (struct http_slice){text, flat.n};
 }
 
-bool forward_path_salted(const char *path, size_t n)
+bool forward_path_salted(struct http_slice path)
 {
     char text[FORWARD_PATH_BYTES];
-    size_t n_id, length = forward_path_read(path, n, text);
 
-    return forward_path_kept(path, n, &n_id) || known(text, length) & SALTED;
+    return forward_path_kept(path).at ||
+           known(forward_path_read(path, text)) & SALTED;
 }
 
-enum forward_path forward_path_of(const char *method, size_t n_method,
-                                  const char *path, size_t n)
+enum forward_path forward_path_of(struct http_slice method,
+                                  struct http_slice path)
 {
-    bool post = n_method == 4 && memcmp(method, "POST", 4) == 0;
     size_t n_open = sizeof(OPEN_PREFIX) - 1;
     struct flat flat;
 
-    if (known(path, n) & BESIDE)
-        return post ? FORWARD_PATH_OPEN : FORWARD_PATH_METHOD;
-    if (n <= n_open || memcmp(path, OPEN_PREFIX, n_open) != 0)
+    if (known(path) & BESIDE)
+        return http_is(method, "POST") ? FORWARD_PATH_OPEN
+                                       : FORWARD_PATH_METHOD;
+    if (path.n <= n_open || memcmp(path.at, OPEN_PREFIX, n_open) != 0)
         return FORWARD_PATH_OTHER;
-    flatten(&flat, path, n);
+    flatten(&flat, path);
     if (flat.odd)
         return FORWARD_PATH_ODD;
-    if (known(flat.text, flat.n) & CLOSED)
+    if (known_flat(&flat) & CLOSED)
         return FORWARD_PATH_CLOSED;
-    return is_one(methods, method, n_method) ? FORWARD_PATH_OPEN
-                                             : FORWARD_PATH_METHOD;
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++)
+        if (http_is(method, methods[i]))
+            return FORWARD_PATH_OPEN;
+    return FORWARD_PATH_METHOD;
 }
 
-const char *forward_path_methods(const char *path, size_t n)
+const char *forward_path_methods(struct http_slice path)
 {
-    return known(path, n) & BESIDE
+    return known(path) & BESIDE
                ? "POST"
                : "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 }
 
-const char *forward_path_kept(const char *path, size_t n, size_t *n_id)
+struct http_slice forward_path_kept(struct http_slice path)
 {
     static const char kept[] = OPEN_PREFIX "responses/";
-    size_t n_kept = sizeof(kept) - 1;
-    const char *end;
+    const size_t n_kept = sizeof(kept) - 1;
 
-    *n_id = 0;
-    if (n <= n_kept || memcmp(path, kept, n_kept) != 0)
-        return NULL;
-    end = memchr(path + n_kept, '/', n - n_kept);
-    *n_id = (end ? (size_t)(end - path) : n) - n_kept;
-    return path + n_kept;
+    if (path.n <= n_kept || memcmp(path.at, kept, n_kept) != 0)
+        return (struct http_slice){NULL, 0};
+    path = (struct http_slice){path.at + n_kept, path.n - n_kept};
+    const char *end = memchr(path.at, '/', path.n);
+    if (end)
+        path.n = (size_t)(end - path.at);
+    return path;
 }
 
-enum forward_about forward_path_about(const char *method, size_t n_method,
-                                      const char *path, size_t n)
+enum forward_about forward_path_about(struct http_slice method,
+                                      struct http_slice path)
 {
-    static const char *const asks[] = {"POST", "OPTIONS", NULL};
-    size_t n_id;
     struct flat flat;
 
-    if (forward_path_kept(path, n, &n_id))
+    if (forward_path_kept(path).at)
         return FORWARD_ABOUT_KEPT;
-    flatten(&flat, path, n);
-    unsigned is = known(flat.text, flat.n);
-    if (is_one(asks, method, n_method) && (is & SALTED))
+    flatten(&flat, path);
+    unsigned is = known_flat(&flat);
+    if ((is & SALTED) &&
+        (http_is(method, "POST") || http_is(method, "OPTIONS")))
         return FORWARD_ABOUT_PROMPT;
     return is & LISTS ? FORWARD_ABOUT_LIST : FORWARD_ABOUT_THING;
-}
-
-bool forward_path_looks(const char *method, size_t n_method, size_t n_body)
-{
-    return n_body == 0 || n_method != 4 || memcmp(method, "POST", 4) != 0;
 }
