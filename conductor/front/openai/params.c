@@ -284,7 +284,7 @@ static int read_bool(const json_t *object, const char *key, const char *name,
 }
 
 static int read_max_tokens(const json_t *body, const char *name,
-                           struct openai_params *out,
+                           struct openai_request *out, const char **limit,
                            struct openai_error *error)
 {
     const json_t *value = json_object_get(body, name);
@@ -297,14 +297,14 @@ static int read_max_tokens(const json_t *body, const char *name,
     /* Larger than any window, which check_lengths() reports. */
     if (n > UINT32_MAX)
         n = UINT32_MAX;
-    if (out->max_tokens_param && out->max_tokens != (uint32_t)n)
+    if (*limit && out->max_tokens != (uint32_t)n)
         return bad_value(error, name, value, "the same as max_tokens");
-    out->max_tokens_param = name;
+    *limit = name;
     out->max_tokens = (uint32_t)n;
     return 0;
 }
 
-static int read_stream(const json_t *body, struct openai_params *out,
+static int read_stream(const json_t *body, struct openai_request *out,
                        struct openai_error *error)
 {
     const json_t *options = json_object_get(body, "stream_options");
@@ -341,7 +341,7 @@ static int read_stream(const json_t *body, struct openai_params *out,
     return 0;
 }
 
-static int read_salt(const json_t *body, struct openai_params *out,
+static int read_salt(const json_t *body, struct openai_request *out,
                      struct openai_error *error)
 {
     const json_t *value = json_object_get(body, "cache_salt");
@@ -352,8 +352,8 @@ static int read_salt(const json_t *body, struct openai_params *out,
         json_string_length(value) > MAX_SALT_BYTES)
         return bad_value(error, "cache_salt", value,
                          "a string of 1 to 256 bytes");
-    out->salt = json_string_value(value);
-    return 0;
+    out->salt = strdup(json_string_value(value));
+    return out->salt ? 0 : -ENOMEM;
 }
 
 /* Reads an integer, clamped as value_priority() does. */
@@ -364,17 +364,17 @@ static int32_t read_priority(const json_t *body)
     return n > INT32_MAX ? INT32_MAX : n < -INT32_MAX ? -INT32_MAX : (int32_t)n;
 }
 
-int openai_params_read(enum openai_kind kind, const json_t *body,
-                       const struct openai_model *model,
-                       struct openai_params *out, struct openai_error *error)
+int openai_params_read(const json_t *body, const struct openai_model *model,
+                       struct openai_request *out, const char **limit,
+                       struct openai_error *error)
 {
-    *out = (struct openai_params){0};
+    *limit = NULL;
     if (read_model(body, model, error) ||
-        check_members(kind, body, model, error) ||
-        read_max_tokens(body, "max_tokens", out, error) ||
-        read_max_tokens(body, "max_completion_tokens", out, error) ||
-        read_stream(body, out, error) || read_salt(body, out, error))
+        check_members(out->kind, body, model, error) ||
+        read_max_tokens(body, "max_tokens", out, limit, error) ||
+        read_max_tokens(body, "max_completion_tokens", out, limit, error) ||
+        read_stream(body, out, error))
         return -EINVAL;
     out->priority = read_priority(body);
-    return 0;
+    return read_salt(body, out, error);
 }

@@ -5,25 +5,17 @@
 #include "conductor/front/openai/request.h"
 #include "conductor/json/scan.h"
 
-/* Parameters as given, before they are checked against the prompt. */
-struct openai_params {
-    const char *max_tokens_param; /* the member that gave it; NULL = none */
-    uint32_t max_tokens;          /* >= 1 when given */
-    bool stream;
-    bool include_usage;
-    bool usage_each; /* with include_usage: in every event, too */
-    int32_t priority;
-    const char *salt; /* borrowed from the object, NULL = none */
-};
-
 /*
  * Checks every member of `body` (borrowed, an object) and reads those that
- * count. Returns 0 or -EINVAL with *error set: 404 model_not_found for another
- * model, 400 for anything else. O(members).
+ * count into the request, whose kind is set.
+ *   limit  the member that gave max_tokens, static; NULL = none
+ * Returns 0; -EINVAL with *error set: 404 model_not_found for another model,
+ * 400 for anything else; -ENOMEM. O(members).
  */
-[[nodiscard]] int openai_params_read(enum openai_kind kind, const json_t *body,
+[[nodiscard]] int openai_params_read(const json_t *body,
                                      const struct openai_model *model,
-                                     struct openai_params *out,
+                                     struct openai_request *out,
+                                     const char **limit,
                                      struct openai_error *error);
 
 /*

@@ -190,12 +190,11 @@ const char *openai_prompt_param(enum openai_kind kind)
 
 /* Checks that no prompt is empty, and each leaves room for its answer; sets
  * max_tokens. */
-static int check_lengths(struct openai_request *request,
-                         const struct openai_params *params,
+static int check_lengths(struct openai_request *request, const char *limit,
                          const struct openai_model *model,
                          struct openai_error *error)
 {
-    const char *param = params->max_tokens_param;
+    const char *param = limit;
     size_t longest = 0, room;
     uint32_t usual = request->kind == OPENAI_CHAT ? DEFAULT_CHAT_MAX_TOKENS
                                                   : DEFAULT_MAX_TOKENS;
@@ -213,20 +212,18 @@ static int check_lengths(struct openai_request *request,
         longest = length > longest ? length : longest;
     }
     room = longest < model->window_tokens ? model->window_tokens - longest : 0;
-    request->max_tokens = params->max_tokens;
-    if (!params->max_tokens_param)
+    if (!limit)
         request->max_tokens = room && room < usual ? (uint32_t)room : usual;
     if (request->max_tokens <= room)
         return 0;
-    if (room == 0 || !params->max_tokens_param)
+    if (room == 0 || !limit)
         param = openai_prompt_param(request->kind);
     return openai_error_set(
         error, 400, "context_length_exceeded", param,
         "%s: %zu tokens: the window of model \"%.100s\" has %u "
         "tokens, the prompt %zu, and max_tokens is %u",
-        param,
-        param == params->max_tokens_param ? request->max_tokens : longest,
-        model->name, model->window_tokens, longest, request->max_tokens);
+        param, param == limit ? request->max_tokens : longest, model->name,
+        model->window_tokens, longest, request->max_tokens);
 }
 
 static int build(struct json_scan *scan, const json_t *rest,
@@ -235,27 +232,17 @@ static int build(struct json_scan *scan, const json_t *rest,
 {
     bool batch = scan->form == JSON_FORM_ID_ARRAYS;
     bool ids = batch || scan->form == JSON_FORM_IDS;
-    struct openai_params params;
-    int rc = openai_params_read(out->kind, rest, model, &params, error);
+    const char *limit;
+    int rc = openai_params_read(rest, model, out, &limit, error);
 
     if (rc == 0)
         rc = out->kind == OPENAI_CHAT
                  ? chat_tokens(scan, rest, out, error)
                  : completion_tokens(scan, rest, out, error);
     if (rc == 0)
-        rc = check_lengths(out, &params, model, error);
+        rc = check_lengths(out, limit, model, error);
     if (rc == 0 && (ids || model->vocab < 256)) /* a byte is at most 255 */
         rc = check_ids(out, model, batch, error);
-    if (rc)
-        return rc;
-    out->stream = params.stream;
-    out->include_usage = params.include_usage;
-    out->usage_each = params.usage_each;
-    out->priority = params.priority;
-    if (params.salt) {
-        out->salt = strdup(params.salt);
-        rc = out->salt ? 0 : -ENOMEM;
-    }
     return rc;
 }
 
