@@ -18,7 +18,6 @@
 #include "base/log.h"
 #include "base/secret.h"
 #include "conductor/front/routes.h"
-#include "conductor/http/escape.h"
 
 /* A day: the longest that a drain may take. */
 #define LIMIT_MAX_MS 86400000

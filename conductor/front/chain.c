@@ -7,7 +7,6 @@
 
 #include "base/json_fields.h"
 #include "conductor/http/chars.h"
-#include "conductor/http/escape.h"
 
 #define SHOWN 40
 

@@ -74,11 +74,7 @@ front_serve_fn view_model;      /* a model, by its name */
 /* scrape.c: call it before view_metrics(). Returns 0 or -ENOMEM. */
 [[nodiscard]] int metrics_init_scrapes(struct front *front);
 
-struct evbuffer;
-
-/* views.c: answers with the JSON in buf, or, if rc is not 0 or buf NULL, with
- * out of memory; rc -ENOENT, -EBUSY: it was answered. Takes buf. */
-void view_reply(struct http_conn *conn, struct evbuffer *buf, int rc);
+/* views.c: answers with a 500 "out_of_memory". */
 void view_no_memory(struct http_conn *conn);
 
 /* POST. */

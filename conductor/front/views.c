@@ -1,12 +1,14 @@
-/* Views: models, health, readiness, and why a request went where it went. */
+/* Views: models, health, readiness, why a request went where it went, where
+ * native workers have blocks, and how many shall have them. */
 #include <errno.h>
 #include <event2/buffer.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "conductor/front/chain.h"
 #include "conductor/front/openai/reply.h"
 #include "conductor/front/routes.h"
-#include "conductor/http/escape.h"
 
 /* Limit on /v1/models: some thousand names, of several models. */
 #define MODELS_BYTES (16u << 20)
@@ -163,7 +165,9 @@ void view_ready(const struct front_call *call)
     text_buf_fini(&buf);
 }
 
-void view_reply(struct http_conn *conn, struct evbuffer *buf, int rc)
+/* Answers with the JSON in buf, or, if rc is not 0 or buf NULL, with out of
+ * memory; rc -ENOENT, -EBUSY: it was answered. Takes buf. */
+static void view_reply(struct http_conn *conn, struct evbuffer *buf, int rc)
 {
     const void *body = buf && !rc ? evbuffer_pullup(buf, -1) : NULL;
 
@@ -185,6 +189,68 @@ void view_written(const struct front_call *call)
     buf = evbuffer_new();
     view_reply(call->conn, buf,
                buf ? call->route->write(call->front->models, buf) : -ENOMEM);
+}
+
+/* Reads which blocks the request is about. On false it was answered. */
+static bool read_chain(const struct front_call *call, bool copies,
+                       struct chain *chain)
+{
+    struct openai_error error;
+
+    if (chain_read(call->head->query, call->body, call->n, copies, chain,
+                   &error) == 0)
+        return true;
+    http_reply_error(call->conn, &error);
+    return false;
+}
+
+void view_blocks(const struct front_call *call)
+{
+    struct evbuffer *buf;
+    struct chain chain;
+    int rc;
+
+    if (!read_chain(call, false, &chain))
+        return;
+    buf = evbuffer_new();
+    rc = buf ? models_blocks(call->front->models, chain.key, chain.tokens,
+                             chain.n, buf)
+             : -ENOMEM;
+    chain_fini(&chain);
+    if (rc == -ENOENT)
+        http_refuse(call->conn, 404, "no_native_workers", NULL,
+                    "this server has no native workers");
+    view_reply(call->conn, buf, rc);
+}
+
+void change_replicas(const struct front_call *call)
+{
+    char peer[HTTP_PEER_BYTES];
+    struct evbuffer *buf;
+    struct chain chain;
+    int rc;
+
+    if (!admin_may_change(call) || !read_chain(call, true, &chain))
+        return;
+    buf = evbuffer_new();
+    rc = buf ? models_replicas(call->front->models, chain.tokens, chain.n,
+                               chain.copies, buf)
+             : -ENOMEM;
+    if (rc != -ENOENT && rc != -EBUSY) {
+        http_peer(call->conn, peer);
+        log_info(
+            "%u copies of a prompt of %zu tokens: ordered over /admin by %s",
+            chain.copies, chain.n, peer);
+    }
+    chain_fini(&chain);
+    if (rc == -EBUSY)
+        http_refuse(call->conn, 409, "another_leads", NULL,
+                    "another conductor leads, and only the leader orders "
+                    "copies: ask that one (conductor_state_leader)");
+    else if (rc == -ENOENT)
+        http_refuse(call->conn, 404, "no_blocks", NULL,
+                    "no native worker has a block of this prompt");
+    view_reply(call->conn, buf, rc);
 }
 
 /* Returns the request's id within an answer's: without "cmpl-" or

@@ -83,6 +83,11 @@ const struct http_slice *http_find(const struct http_head *head,
 /* Returns the slice without the blanks and tabs around it. */
 struct http_slice http_trim(struct http_slice s);
 
+/* Decodes %XX in the n bytes at `at` into out (size), with a NUL; a % without
+ * two hex digits stays. out may be `at`. Returns the bytes written; 0 with ""
+ * if they do not fit. */
+size_t http_unescape(const char *at, size_t n, char *out, size_t size);
+
 /* Cuts the first item, trimmed, off a list with commas (RFC 9110, 5.6.1).
  * Returns false: the list is empty. */
 bool http_next_item(struct http_slice *list, struct http_slice *item);
