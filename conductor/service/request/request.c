@@ -217,7 +217,8 @@ void request_receive(struct service_request *request)
     event_active(all->inbox_event, EV_TIMEOUT, 0);
 }
 
-void request_place_again(struct service_request *request)
+/* Ends an attempt without output, and puts the request back into the inbox. */
+static void request_place_again(struct service_request *request)
 {
     observe_again(request);
     request_abort(request);

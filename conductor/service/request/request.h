@@ -19,9 +19,9 @@
 #include "base/log.h"
 #include "conductor/core/dispatch/dispatch.h"
 #include "conductor/core/observation/observation.h"
+#include "conductor/service/engine_request/token_cache.h"
 #include "conductor/service/kept.h"
 #include "conductor/service/observe.h"
-#include "conductor/service/request/token_cache.h"
 #include "conductor/service/service.h"
 #include "conductor/service/sessions.h"
 #include "conductor/service/spans/spans.h"
@@ -225,20 +225,12 @@ void request_refuse(struct service_request *request,
  * inbox. */
 void request_take_inbox(struct service *service);
 
-/* request_send(request): announces the attempt to its decode worker, if that is
- * another one, and puts it into the line of its prefill worker. */
-void request_send(struct service_request *request);
-
 /* request_plan_sources(request, decision): stores the sources to load from. */
 void request_plan_sources(struct service_request *request,
                           const struct schedule_decision *decision);
 
 /* request_clear(request): lets the PREFILL go: its decode worker is ready. */
 void request_clear(struct service_request *request);
-
-/* request_unsend(request): takes the request out of the line of its prefill
- * worker. No-op if it was sent. */
-void request_unsend(struct service_request *request);
 
 /* request_flush_unsent(worker): sends PREFILLs from the front of its line, up
  * to one that must still wait for its decode worker. */
@@ -307,9 +299,8 @@ void request_instance_lost(struct service_request *request, uint32_t id,
                            const char *why);
 
 /* request_receive(request): puts a request into the inbox.
- * request_place_again(request): ends an attempt without output, and does so. */
+ */
 void request_receive(struct service_request *request);
-void request_place_again(struct service_request *request);
 
 /* request_move_waiting(service, id): places requests that have not begun on a
  * drained instance again, if another instance can take them. O(requests). */
