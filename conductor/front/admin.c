@@ -25,11 +25,10 @@
 /* "Bearer KEY" */
 static bool has_key(const struct front_call *call, const struct secret *key)
 {
-    static const char scheme[] = "Bearer ";
-    const size_t n = sizeof(scheme) - 1;
     const struct http_slice *value = http_find(call->head, "authorization");
+    const size_t n = sizeof("Bearer ") - 1;
 
-    return value && value->n > n && strncasecmp(value->at, scheme, n) == 0 &&
+    return value && value->n > n && http_begins_fold(*value, "Bearer ") &&
            secret_is(key, value->at + n, value->n - n);
 }
 
@@ -165,10 +164,10 @@ static bool cut(struct http_slice *path, const char *end)
 static int read_limit(struct http_slice query, int64_t *limit_us,
                       char err[SERVICE_ERROR_BYTES])
 {
-    static const char name[] = "?limit_ms=";
-    const size_t n = sizeof(name) - 1;
+    const size_t n = sizeof("?limit_ms=") - 1;
     int64_t ms = 0;
-    bool ok = query.n > n && query.n <= n + 8 && memcmp(query.at, name, n) == 0;
+    bool ok =
+        query.n > n && query.n <= n + 8 && http_begins(query, "?limit_ms=");
 
     *limit_us = 0;
     if (query.n == 0)

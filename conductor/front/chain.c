@@ -120,11 +120,6 @@ static uint32_t read_copies(struct http_slice text)
     return n <= CHAIN_COPIES_MAX ? n : 0;
 }
 
-static bool is(struct http_slice name, const char *text)
-{
-    return name.n == strlen(text) && memcmp(name.at, text, name.n) == 0;
-}
-
 /* Reads the next member of a query from *at on: its name, and its value, not
  * unescaped, empty without one. Returns false: there is none. */
 static bool next_member(const char **at, const char *end,
@@ -153,15 +148,15 @@ static int take_member(struct reading *r, struct http_slice name,
 {
     struct chain *c = r->chain;
 
-    if (is(name, "key") && !r->copies) {
+    if (http_is(name, "key") && !r->copies) {
         c->key = read_key(value);
         return c->key ? 0
                       : refuse(r, name, value,
                                "1 to 16 hexadecimal digits, not all 0");
     }
-    if (is(name, "prompt"))
+    if (http_is(name, "prompt"))
         read_prompt(r, value);
-    else if (is(name, "tokens"))
+    else if (http_is(name, "tokens"))
         read_tokens(r, value);
     else
         return refuse(r, name, value,
@@ -170,7 +165,7 @@ static int take_member(struct reading *r, struct http_slice name,
                           : "left out: only key, prompt and tokens are known");
     if (r->no_memory)
         return no_memory(r);
-    if (c->n == 0 && is(name, "tokens"))
+    if (c->n == 0 && http_is(name, "tokens"))
         return refuse(r, name, value, "token ids with commas between them");
     if (c->n == 0 && r->copies)
         return refuse(r, name, value, "a text");
@@ -185,7 +180,7 @@ static int read_query(struct reading *r, struct http_slice query)
     int rc = 0;
 
     while (rc == 0 && next_member(&at, end, &name, &value)) {
-        if (r->copies && is(name, "copies")) {
+        if (r->copies && http_is(name, "copies")) {
             copies = value;
             continue;
         }

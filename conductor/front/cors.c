@@ -111,8 +111,5 @@ bool cors_answer(const struct front_call *call)
 
 bool cors_decides(const struct front *front, struct http_slice name)
 {
-    static const char prefix[] = "access-control-";
-    size_t n = sizeof(prefix) - 1;
-
-    return is_on(front) && name.n >= n && strncasecmp(name.at, prefix, n) == 0;
+    return is_on(front) && http_begins_fold(name, "access-control-");
 }

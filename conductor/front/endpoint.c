@@ -220,10 +220,9 @@ int32_t endpoint_priority(const struct forward_rules *rules, int32_t of_body)
 
 struct http_slice endpoint_key_of(struct http_slice value)
 {
-    static const char scheme[] = "bearer ";
-    const size_t n = sizeof(scheme) - 1;
+    const size_t n = sizeof("Bearer ") - 1;
 
-    if (value.n > n && strncasecmp(value.at, scheme, n) == 0)
+    if (value.n > n && http_begins_fold(value, "Bearer "))
         value = (struct http_slice){value.at + n, value.n - n};
     while (value.n && *value.at == ' ')
         value = (struct http_slice){value.at + 1, value.n - 1};

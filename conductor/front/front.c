@@ -50,13 +50,6 @@ static void echo_names(struct http_conn *conn, const struct http_head *head)
     }
 }
 
-static bool begins(struct http_slice path, const char *with)
-{
-    size_t n = strlen(with);
-
-    return path.n >= n && memcmp(path.at, with, n) == 0;
-}
-
 /* Whether the client may have what it asks for; on false it was answered. Where
  * keys are required, prompts and other requests for engines need one. Then, and
  * at a separate admin door, /admin needs its key even to look. */
@@ -70,11 +63,11 @@ static bool may_have(const struct front_door *door, struct front_call *call,
     if (route && route->serve == watch_page)
         return true; /* its events need the key */
     if (door->serves == DOOR_ADMIN)
-        return !door->front->options.admin_key || !begins(path, "/admin/") ||
-               admin_may_change(call);
+        return !door->front->options.admin_key ||
+               !http_begins(path, "/admin/") || admin_may_change(call);
     if (keyed && route && route->doors == DOOR_ADMIN)
         return admin_may_change(call);
-    if (route && route->doors != DOOR_PUBLIC && !begins(path, "/v1/"))
+    if (route && route->doors != DOOR_PUBLIC && !http_begins(path, "/v1/"))
         return true;
     /* Reports of an end are not limited: they make room for others. */
     if (!http_is(call->head->method, "POST") ||
@@ -146,11 +139,9 @@ static void on_early(void *arg, struct http_conn *conn,
  * JSON does (RFC 8259, 8.1), and its model cannot be read. */
 static bool has_mark(const struct front_call *call)
 {
-    static const char mark[] = "\xef\xbb\xbf";
+    struct http_slice body = {call->body, call->n};
 
-    if (call->n < sizeof(mark) - 1 ||
-        memcmp(call->body, mark, sizeof(mark) - 1) != 0 ||
-        !endpoint_is_json(call->head))
+    if (!http_begins(body, "\xef\xbb\xbf") || !endpoint_is_json(call->head))
         return false;
     http_refuse(call->conn, 400, "invalid_json", NULL,
                 "the body isn't valid JSON at byte 0: a byte order mark: "
@@ -189,7 +180,8 @@ static bool on_urgent(void *arg, const struct http_head *head)
     const struct front_door *door = arg;
     const struct route *route = routes_find(head, door->serves, allowed);
 
-    return route && route->doors != DOOR_PUBLIC && !begins(head->path, "/v1/");
+    return route && route->doors != DOOR_PUBLIC &&
+           !http_begins(head->path, "/v1/");
 }
 
 /* The access log has requests to models, not those of operators. */

@@ -78,7 +78,7 @@ static bool leads(const struct route *route, struct http_slice path)
         route->serve != completion_serve)
         path.n = n;
     return http_is(path, route->path) ||
-           (open && path.n > n && memcmp(path.at, route->path, n) == 0);
+           (open && path.n > n && http_begins(path, route->path));
 }
 
 const struct route *routes_find(const struct http_head *head, unsigned door,

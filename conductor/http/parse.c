@@ -94,8 +94,7 @@ static struct http_slice target_path(struct http_slice target,
     const char *end = target.at + target.n, *at = target.at;
     const char *at_query;
 
-    if (target.n >= sizeof(scheme) - 1 &&
-        strncasecmp(at, scheme, sizeof(scheme) - 1) == 0) {
+    if (http_begins_fold(target, scheme)) {
         at += sizeof(scheme) - 1;
         while (at < end && *at != '/' && *at != '?')
             at++;

@@ -117,6 +117,18 @@ static inline bool http_is_fold(struct http_slice s, const char *text)
     return http_is_alike(s, http_text(text));
 }
 
+/* Whether a slice begins with a C string; with http_begins_fold() in any case.
+ */
+static inline bool http_begins(struct http_slice s, const char *with)
+{
+    return s.n >= strlen(with) && memcmp(s.at, with, strlen(with)) == 0;
+}
+
+static inline bool http_begins_fold(struct http_slice s, const char *with)
+{
+    return s.n >= strlen(with) && strncasecmp(s.at, with, strlen(with)) == 0;
+}
+
 /* Decoder of a chunked body, whose trailers are read as headers are, and
  * dropped. Zero it before the first use. */
 struct http_chunked {

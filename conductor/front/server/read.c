@@ -6,6 +6,7 @@
 
 #include "base/certificate.h"
 #include "base/clock.h"
+#include "base/event_loop.h"
 #include "conductor/front/server/internal.h"
 
 /* An engine's whole head, and our own headers. */
@@ -286,16 +287,13 @@ int http_conn_open(struct http_server *server, struct http_client *client,
     if (conn)
         conn->timer = evtimer_new(server->base, on_timer, conn);
     if (!conn || !conn->timer ||
-        certificate_show(server->certificate, &stream.ssl)) {
-        if (conn && conn->timer)
-            event_free(conn->timer);
+        certificate_show(server->certificate, &stream.ssl))
         evutil_closesocket(fd);
-        free(conn);
-        return -ENOMEM;
-    }
-    conn->stream = stream_new(server->streams, fd, &stream, &stream_ops, conn);
-    if (!conn->stream) {
-        event_free(conn->timer);
+    else
+        conn->stream =
+            stream_new(server->streams, fd, &stream, &stream_ops, conn);
+    if (!conn || !conn->stream) {
+        event_loop_drop(conn ? conn->timer : NULL);
         free(conn);
         return -ENOMEM;
     }

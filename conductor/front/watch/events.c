@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/queue.h>
 
+#include "base/event_loop.h"
 #include "conductor/front/watch/page.h"
 #include "conductor/front/watch/watch.h"
 
@@ -167,13 +168,10 @@ static struct watch *watch_new(struct front *front)
 
 static void begin(struct watch *w, struct viewer *v, struct http_conn *conn)
 {
-    int64_t us = w->front->options.events_us;
-    const struct timeval every = {us / 1000000, us % 1000000};
-
     *v = (struct viewer){.watch = w, .conn = conn, .due = ALL_EVENTS};
     TAILQ_INSERT_TAIL(&w->viewers, v, entry);
     if (w->n++ == 0)
-        event_add(w->timer, &every);
+        (void)!event_loop_wait(w->timer, w->front->options.events_us);
     http_add_header(conn, "Cache-Control", "no-store");
     http_operators(conn);
     http_stream(conn, 200, "text/event-stream");

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/event_loop.h"
 #include "base/log.h"
 #include "conductor/core/index/block_key.h"
 #include "conductor/json/text_buf.h"
@@ -40,8 +41,7 @@ void tokenize_abort(struct service_request *request)
         return;
     request->forward->tokenizing = NULL;
     upstream_cancel(t->exchange);
-    if (t->timer)
-        event_free(t->timer);
+    event_loop_drop(t->timer);
     text_buf_fini(&t->answer);
     free(t->headers);
     free(t);
@@ -280,7 +280,6 @@ bool tokenize_begin(struct service_request *request)
     const struct service_forward *what = &request->forward->what;
     struct service *s = request->service;
     int64_t us = s->config.engine_tokenize_ms * 1000;
-    struct timeval limit = {us / 1000000, us % 1000000};
     bool wanted = false;
     struct engine *e = what->tokenize && us ? choose(request, &wanted) : NULL;
     struct tokenizing *t;
@@ -296,11 +295,10 @@ bool tokenize_begin(struct service_request *request)
     request->forward->tokenizing = t;
     text_buf_init(&t->answer, ANSWER_BYTES_MAX);
     t->timer = event_new(s->base, -1, 0, on_time, request);
-    if (!t->timer || !ask(request, e)) {
+    if (!t->timer || !ask(request, e) || event_loop_wait(t->timer, us)) {
         tokenize_abort(request);
         return false;
     }
-    event_add(t->timer, &limit);
     request->state = REQUEST_TOKENIZING;
     return true;
 }

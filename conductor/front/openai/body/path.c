@@ -171,13 +171,12 @@ bool forward_path_salted(struct http_slice path)
 enum forward_path forward_path_of(struct http_slice method,
                                   struct http_slice path)
 {
-    size_t n_open = sizeof(OPEN_PREFIX) - 1;
     struct flat flat;
 
     if (known(path) & BESIDE)
         return http_is(method, "POST") ? FORWARD_PATH_OPEN
                                        : FORWARD_PATH_METHOD;
-    if (path.n <= n_open || memcmp(path.at, OPEN_PREFIX, n_open) != 0)
+    if (path.n <= strlen(OPEN_PREFIX) || !http_begins(path, OPEN_PREFIX))
         return FORWARD_PATH_OTHER;
     flatten(&flat, path);
     if (flat.odd)
@@ -202,7 +201,7 @@ struct http_slice forward_path_kept(struct http_slice path)
     static const char kept[] = OPEN_PREFIX "responses/";
     const size_t n_kept = sizeof(kept) - 1;
 
-    if (path.n <= n_kept || memcmp(path.at, kept, n_kept) != 0)
+    if (path.n <= n_kept || !http_begins(path, kept))
         return (struct http_slice){NULL, 0};
     path = (struct http_slice){path.at + n_kept, path.n - n_kept};
     const char *end = memchr(path.at, '/', path.n);
