@@ -165,18 +165,15 @@ static int read_limit(struct http_slice query, int64_t *limit_us,
                       char err[SERVICE_ERROR_BYTES])
 {
     const size_t n = sizeof("?limit_ms=") - 1;
-    int64_t ms = 0;
-    bool ok =
-        query.n > n && query.n <= n + 8 && http_begins(query, "?limit_ms=");
+    int64_t ms = -1;
 
     *limit_us = 0;
     if (query.n == 0)
         return 0;
-    for (size_t i = n; ok && i < query.n; i++) {
-        ok = query.at[i] >= '0' && query.at[i] <= '9';
-        ms = 10 * ms + (query.at[i] - '0');
-    }
-    if (!ok || ms < 1 || ms > LIMIT_MAX_MS)
+    if (query.n <= n + 8 && http_begins(query, "?limit_ms="))
+        ms = http_number((struct http_slice){query.at + n, query.n - n},
+                         LIMIT_MAX_MS);
+    if (ms < 1)
         return error_say(err, SERVICE_ERROR_BYTES, -EINVAL,
                          "query: \"%.*s\": may be ?limit_ms=N, with N from 1 "
                          "to %d",

@@ -110,14 +110,9 @@ static void read_tokens(struct reading *r, struct http_slice text)
 /* 1 to CHAIN_COPIES_MAX; 0: not such a number. */
 static uint32_t read_copies(struct http_slice text)
 {
-    uint32_t n = 0;
+    int64_t n = http_number(text, CHAIN_COPIES_MAX);
 
-    for (size_t i = 0; i < text.n; i++) {
-        if (text.at[i] < '0' || text.at[i] > '9' || n > CHAIN_COPIES_MAX)
-            return 0;
-        n = n * 10 + (uint32_t)(text.at[i] - '0');
-    }
-    return n <= CHAIN_COPIES_MAX ? n : 0;
+    return n > 0 ? (uint32_t)n : 0;
 }
 
 /* Reads the next member of a query from *at on: its name, and its value, not

@@ -144,17 +144,12 @@ int endpoint_model(const struct http_head *head,
 static bool take_priority(struct http_slice v, void *text)
 {
     bool below = v.n > 1 && *v.at == '-';
-    int64_t n = 0;
+    int64_t n =
+        http_number((struct http_slice){v.at + below, v.n - below}, INT32_MAX);
 
-    for (size_t i = below; i < v.n; i++) {
-        if (v.at[i] < '0' || v.at[i] > '9')
-            return false;
-        n = n * 10 + (v.at[i] - '0');
-        if (n > INT32_MAX)
-            return false;
-    }
-    (void)snprintf(text, RULE_BYTES, "%" PRId64, below ? -n : n);
-    return v.n > 0;
+    if (n >= 0)
+        (void)snprintf(text, RULE_BYTES, "%" PRId64, below ? -n : n);
+    return n >= 0;
 }
 
 static bool take_text(struct http_slice v, void *text)

@@ -7,6 +7,8 @@
 
 #include "conductor/http/chars.h"
 
+#define HTTP_LENGTH_MAX INT64_C(999999999999999999) /* 18 digits */
+
 static long refuse(struct http_fault *fault, int status, const char *message)
 {
     *fault = (struct http_fault){status, message};
@@ -139,17 +141,24 @@ static long parse_request_line(struct http_slice line, struct http_head *out,
     return 0;
 }
 
+int64_t http_number(struct http_slice s, int64_t most)
+{
+    int64_t n = 0;
+
+    for (size_t i = 0; i < s.n; i++) {
+        if (s.at[i] < '0' || s.at[i] > '9' || n > most / 10)
+            return -1;
+        n = n * 10 + (s.at[i] - '0');
+    }
+    return s.n > 0 && n <= most ? n : -1;
+}
+
 static long parse_length(struct http_slice value, struct http_head *out,
                          struct http_fault *fault)
 {
-    int64_t length = 0;
+    int64_t length = value.n <= 18 ? http_number(value, HTTP_LENGTH_MAX) : -1;
 
-    for (size_t i = 0; i < value.n; i++) {
-        if (value.at[i] < '0' || value.at[i] > '9' || i >= 18)
-            return refuse(fault, 400, "Content-Length isn't a number");
-        length = length * 10 + (value.at[i] - '0');
-    }
-    if (value.n == 0)
+    if (length < 0)
         return refuse(fault, 400, "Content-Length isn't a number");
     if (out->content_length >= 0)
         return refuse(fault, 400, "two Content-Length headers");

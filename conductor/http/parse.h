@@ -129,6 +129,9 @@ static inline bool http_begins_fold(struct http_slice s, const char *with)
     return s.n >= strlen(with) && strncasecmp(s.at, with, strlen(with)) == 0;
 }
 
+/* Returns a number in digits, 0 to `most`; -1: it is none, or larger. */
+int64_t http_number(struct http_slice s, int64_t most);
+
 /* Decoder of a chunked body, whose trailers are read as headers are, and
  * dropped. Zero it before the first use. */
 struct http_chunked {

@@ -73,16 +73,17 @@ static int widen(const char *bytes, size_t n, uint32_t **out)
     return 0;
 }
 
-/* Sets offsets from the ends of the spans, which have no gaps. */
-static int set_offsets(const struct json_scan *scan, struct openai_request *out)
+/* Sets offsets from the ends of the n spans, which have no gaps. */
+static int set_offsets(struct openai_request *out,
+                       const struct json_span *spans, size_t n)
 {
-    out->n_prompts = scan->n_spans;
-    out->offsets = malloc((scan->n_spans + 1) * sizeof(*out->offsets));
+    out->n_prompts = n;
+    out->offsets = malloc((n + 1) * sizeof(*out->offsets));
     if (!out->offsets)
         return -ENOMEM;
     out->offsets[0] = 0;
-    for (size_t i = 0; i < scan->n_spans; i++)
-        out->offsets[i + 1] = scan->spans[i].start + scan->spans[i].count;
+    for (size_t i = 0; i < n; i++)
+        out->offsets[i + 1] = spans[i].start + spans[i].count;
     return 0;
 }
 
@@ -90,27 +91,19 @@ static int completion_tokens(struct json_scan *scan, const json_t *rest,
                              struct openai_request *out,
                              struct openai_error *error)
 {
-    int rc;
-
-    switch (scan->form) {
-    case JSON_FORM_TEXT:
-    case JSON_FORM_TEXTS:
-        rc = widen(scan->bytes, scan->n_bytes, &out->tokens);
-        return rc ? rc : set_offsets(scan, out);
-    case JSON_FORM_IDS:
-    case JSON_FORM_ID_ARRAYS:
+    if (scan->form == JSON_FORM_NONE)
+        return openai_error_set(
+            error, 400, "missing_parameter", "prompt",
+            "prompt: %s: must be a text, an array of token ids, or an "
+            "array of either",
+            json_object_get(rest, "prompt") ? "null" : "missing");
+    if (scan->form == JSON_FORM_IDS || scan->form == JSON_FORM_ID_ARRAYS) {
         out->tokens = scan->ids;
         scan->ids = NULL;
-        return set_offsets(scan, out);
-    case JSON_FORM_NONE:
-    case JSON_FORM_MESSAGES:
-        break;
+    } else if (widen(scan->bytes, scan->n_bytes, &out->tokens)) {
+        return -ENOMEM;
     }
-    return openai_error_set(
-        error, 400, "missing_parameter", "prompt",
-        "prompt: %s: must be a text, an array of token ids, or an "
-        "array of either",
-        json_object_get(rest, "prompt") ? "null" : "missing");
+    return set_offsets(out, scan->spans, scan->n_spans);
 }
 
 static int chat_tokens(const struct json_scan *scan, const json_t *rest,
@@ -131,14 +124,8 @@ static int chat_tokens(const struct json_scan *scan, const json_t *rest,
         rc = openai_chat_prompt(messages, scan, &bytes, error);
     if (rc == 0)
         rc = widen(bytes.data, bytes.len, &out->tokens);
-    if (rc == 0) {
-        out->offsets = calloc(2, sizeof(*out->offsets));
-        rc = out->offsets ? 0 : -ENOMEM;
-    }
-    if (rc == 0) {
-        out->n_prompts = 1;
-        out->offsets[1] = bytes.len;
-    }
+    if (rc == 0)
+        rc = set_offsets(out, &(struct json_span){0, bytes.len}, 1);
     text_buf_fini(&bytes);
     return rc;
 }

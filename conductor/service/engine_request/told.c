@@ -1,6 +1,8 @@
 /* See told.h. */
 #include "conductor/service/engine_request/told.h"
 
+#include "conductor/http/parse.h"
+
 /* Whether the value that has ended stands at the place of the id. */
 static bool is_id(const struct json_pieces *json)
 {
@@ -30,16 +32,10 @@ bool answer_id_read(struct answer_id *a, const char *bytes, size_t n)
 /* Returns a whole number up to 2^31 - 1; -1 = any other value. */
 static int64_t number(const struct json_pieces *json)
 {
-    int64_t all = 0;
-
-    if (json->is_text || json->n == 0 || json->n > 10)
-        return -1;
-    for (size_t i = 0; i < json->n; i++) {
-        if (json->value[i] < '0' || json->value[i] > '9')
-            return -1;
-        all = all * 10 + (json->value[i] - '0');
-    }
-    return all <= INT32_MAX ? all : -1;
+    return json->is_text || json->n > 10
+               ? -1
+               : http_number((struct http_slice){json->value, json->n},
+                             INT32_MAX);
 }
 
 static void take(struct meta_info *m, uint64_t level)
