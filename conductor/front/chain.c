@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/json_fields.h"
-#include "conductor/http/chars.h"
 
 #define SHOWN 40
 

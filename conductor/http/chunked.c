@@ -1,7 +1,6 @@
 /* Chunked bodies (RFC 9112, section 7.1). */
 #include <errno.h>
 
-#include "conductor/http/chars.h"
 #include "conductor/http/parse.h"
 
 enum {

@@ -5,8 +5,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "conductor/http/chars.h"
-
 #define HTTP_LENGTH_MAX INT64_C(999999999999999999) /* 18 digits */
 
 static long refuse(struct http_fault *fault, int status, const char *message)
@@ -120,9 +118,7 @@ static long parse_request_line(struct http_slice line, struct http_head *out,
     struct http_slice version;
 
     space = memchr(line.at, ' ', line.n);
-    if (!space)
-        return refuse(fault, 400, "the request line isn't HTTP/1");
-    second = memchr(space + 1, ' ', (size_t)(end - space - 1));
+    second = space ? memchr(space + 1, ' ', (size_t)(end - space - 1)) : NULL;
     if (!second)
         return refuse(fault, 400, "the request line isn't HTTP/1");
     out->method = (struct http_slice){line.at, (size_t)(space - line.at)};
@@ -227,38 +223,25 @@ static long parse_header(struct http_slice line, struct http_head *out,
     return apply_header(header->name, header->value, out, fault);
 }
 
-/* Parses all headers and their empty line, and moves *at past them. Returns 1;
- * 0: more bytes are needed; or refuses. */
-static long parse_headers(const char **at, const char *end,
-                          struct http_head *out, struct http_fault *fault)
-{
-    for (;;) {
-        struct http_slice line;
-        long rc = take_line(at, end, &line, fault);
-
-        if (rc <= 0)
-            return rc;
-        if (line.n == 0)
-            return 1;
-        rc = parse_header(line, out, fault);
-        if (rc)
-            return rc;
-    }
-}
-
-/* Parses the headers, and checks what they say of body and connection. */
-static long parse_rest(const char **p, const char *end, struct http_head *out,
+/* Parses all headers and their empty line, moves *at past them, and checks what
+ * they say of body and connection. Returns 1; 0: more bytes are needed; or
+ * refuses. */
+static long parse_rest(const char **at, const char *end, struct http_head *out,
                        struct http_fault *fault)
 {
-    long rc = parse_headers(p, end, out, fault);
+    struct http_slice line;
+    long rc;
 
+    while ((rc = take_line(at, end, &line, fault)) > 0 && line.n > 0)
+        if ((rc = parse_header(line, out, fault)))
+            return rc;
     if (rc <= 0)
         return rc;
     if (out->close)
         out->keep_alive = false;
     if (out->chunked && (out->content_length >= 0 || out->http10))
         return refuse(fault, 400, "Transfer-Encoding where it can't stand");
-    return rc;
+    return 1;
 }
 
 long http_parse_head(const char *bytes, size_t n, struct http_head *out,

@@ -6,7 +6,6 @@
 #include <sys/queue.h>
 
 #include "base/event_loop.h"
-#include "conductor/front/watch/page.h"
 #include "conductor/front/watch/watch.h"
 
 #define HISTORY_EVERY 10

@@ -1,8 +1,6 @@
 /* Which of a client's requests an engine may get. */
 #include "conductor/front/openai/body/path.h"
 
-#include "conductor/http/chars.h"
-
 #define OPEN_PREFIX "/v1/"
 #define FLAT_BYTES FORWARD_PATH_BYTES
 
