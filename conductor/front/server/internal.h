@@ -186,8 +186,9 @@ void http_conn_refuse(struct http_conn *conn, int status, const char *code,
 /* Answers 413: the body alone is too large. */
 void http_conn_refuse_body(struct http_conn *conn);
 
-/* Answers 503: all bodies together are too large now. */
-void http_conn_refuse_for_now(struct http_conn *conn);
+/* Answers 503, and that the client may come again in a second. */
+void http_conn_refuse_for_now(struct http_conn *conn, const char *code,
+                              const char *message);
 
 /* Answers 503 "shutting_down" to a request that is still arriving. */
 void http_conn_refuse_stopping(struct http_conn *conn);
@@ -195,9 +196,6 @@ void http_conn_refuse_stopping(struct http_conn *conn);
 /* TLS handshake began; it succeeded (open) or failed. */
 void http_opening_begin(struct http_conn *conn);
 void http_opening_end(struct http_conn *conn, bool open);
-
-/* Answers 503: the request is not urgent, and only the reserve has room. */
-void http_conn_refuse_crowded(struct http_conn *conn);
 
 /* For when the reserve is also full: sends a 503 in one packet, without making
  * a connection, and closes the socket. */

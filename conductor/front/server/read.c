@@ -133,7 +133,9 @@ static bool read_head(struct http_conn *conn)
     if (conn->client == &conn->server->reserve) {
         conn->close = true;
         if (!conn->server->handlers->urgent(conn->server->arg, &conn->head)) {
-            http_conn_refuse_crowded(conn);
+            conn->server->stats.refused++;
+            http_conn_refuse_for_now(conn, "too_many_connections",
+                                     "too many connections");
             return false;
         }
     }
@@ -153,9 +155,13 @@ static void read_body(struct http_conn *conn)
 
     if (rc == -ENOBUFS)
         http_conn_refuse_body(conn);
-    else if (rc == -EDQUOT)
-        http_conn_refuse_for_now(conn);
-    else if (rc == -EBADMSG)
+    else if (rc == -EDQUOT) {
+        conn->server->stats.bodies_refused++;
+        http_conn_refuse_for_now(
+            conn, "too_many_body_bytes",
+            "the request bodies being received use all of their memory "
+            "(max_body_total_bytes)");
+    } else if (rc == -EBADMSG)
         http_conn_refuse(conn, 400, "invalid_http",
                          "the chunked body is malformed");
     else if (rc < 0)
