@@ -416,7 +416,7 @@ void engine_forget_costs(struct engine *e);
 bool tokenize_begin(struct service_request *request);
 void tokenize_abort(struct service_request *request);
 
-/* first.c: the first token of a request has come, at at_us. */
+/* line.c: the first token of a request has come, at at_us. */
 void forward_first_token(struct service_request *request, int64_t at_us);
 
 /* usage.c: sets the prompt's tokens and cached tokens by the engine that
@@ -428,10 +428,10 @@ void forward_told(struct service_request *request, int64_t prompt,
  * tokens in request->result, the metrics and the tenant's use. */
 void forward_count(struct service_request *request);
 
-/* first.c: learns from an answer of `tokens` tokens that was not streamed. */
+/* line.c: learns from an answer of `tokens` tokens that was not streamed. */
 void forward_learn_whole(struct service_request *request, int64_t tokens);
 
-/* first.c: ends the prefill of a request. seen: it ended at now_us, else at an
+/* line.c: ends the prefill of a request. seen: it ended at now_us, else at an
  * unknown time. */
 void forward_prefill_over(struct service_request *request, bool seen,
                           int64_t now_us);
@@ -503,12 +503,11 @@ void forward_is_refused(struct service_request *request, int status);
 void forward_answers_well(struct service_request *request);
 
 /* engine_request/line.c. forward_join_line(): puts a request into the line of
- * its engine. forward_leave_line(): takes it out; no-op if it is in none.
- * forward_refused_in_line(): takes it out after a refusal: the next request's
- * turn then begins where this one's began. forward_abort(): gives up the
+ * its engine. forward_refused_in_line(): takes it out after a refusal, if it is
+ * in one: the next request's turn then begins where this one's began.
+ * forward_abort(): gives up the
  * attempt, in whatever state. */
 void forward_join_line(struct service_request *request, int64_t now_us);
-void forward_leave_line(struct service_request *request, int64_t now_us);
 void forward_refused_in_line(struct service_request *request, int64_t now_us);
 void forward_abort(struct service_request *request);
 

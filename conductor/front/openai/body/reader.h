@@ -51,7 +51,7 @@ bool prompt_is(const struct reader *r, const char *key);
 [[nodiscard]] int prompt_take_bytes(struct forward_body *out,
                                     struct http_slice v);
 
-/* refer.c: references in a body to things that an engine keeps: files,
+/* value.c: references in a body to things that an engine keeps: files,
  * conversations, stored prompts and the like. Where keys are required a tenant
  * may name its own things only, and Conductor knows the owner of responses
  * alone (previous_response_id): every other reference may be to another
