@@ -13,7 +13,8 @@ static int write_instances(const struct models *models, struct evbuffer *out)
     return models_instances(models, SIZE_MAX, out);
 }
 
-/* They show what clients asked for, so they need the same right as changes. */
+/* Decisions show what clients asked for: their route needs the same right as
+ * changes. */
 static int write_decisions(const struct models *models, struct evbuffer *out)
 {
     return models_decisions(models, DECISIONS_MAX, out);

@@ -15,60 +15,64 @@ enum {
     LISTS = 8,  /* of OpenAI's API: lists what engines keep */
 };
 
+#define PATH(path, is)                \
+    {                                 \
+        {path, sizeof(path) - 1}, is, \
+    }
 static const struct {
-    const char *path;
+    struct http_slice path;
     unsigned is;
 } paths[] = {
-    {"/apply-template", BESIDE | SALTED},
-    {"/chat/completions", BESIDE | SALTED},
-    {"/classify", BESIDE | SALTED},
-    {"/cohere/v2/chat", BESIDE},
-    {"/completion", BESIDE},
-    {"/completions", BESIDE | SALTED},
-    {"/detokenize", BESIDE | SALTED},
-    {"/embed", BESIDE},
-    {"/embedding", BESIDE},
-    {"/embeddings", BESIDE | SALTED},
-    {"/encode", BESIDE},
-    {"/generate", BESIDE | SALTED},
-    {"/generate_stream", BESIDE},
-    {"/generative_scoring", BESIDE},
-    {"/inference/v1/generate", BESIDE | SALTED},
-    {"/infill", BESIDE},
-    {"/invocations", BESIDE},
-    {"/parse_function_call", BESIDE | SALTED},
-    {"/pooling", BESIDE | SALTED},
-    {"/rerank", BESIDE | SALTED},
-    {"/reranking", BESIDE},
-    {"/responses", BESIDE | SALTED},
-    {"/score", BESIDE | SALTED},
-    {"/separate_reasoning", BESIDE | SALTED},
-    {"/tokenize", BESIDE | SALTED},
-    {"/v1/assistants", LISTS},
-    {"/v1/batches", LISTS},
-    {"/v1/chat/completions", SALTED | LISTS},
-    {"/v1/classify", SALTED},
-    {"/v1/completions", SALTED},
-    {"/v1/containers", LISTS},
-    {"/v1/conversations", LISTS},
-    {"/v1/detokenize", SALTED},
-    {"/v1/embeddings", SALTED},
-    {"/v1/evals", LISTS},
-    {"/v1/files", LISTS},
-    {"/v1/fine_tuning/jobs", LISTS},
-    {"/v1/load_lora_adapter", CLOSED},
-    {"/v1/loads", CLOSED},
-    {"/v1/messages/count_tokens", SALTED},
-    {"/v1/rerank", SALTED},
-    {"/v1/responses", SALTED | LISTS},
-    {"/v1/score", SALTED},
-    {"/v1/threads", LISTS},
-    {"/v1/tokenize", SALTED},
-    {"/v1/unload_lora_adapter", CLOSED},
-    {"/v1/vector_stores", LISTS},
-    {"/v1/videos", LISTS},
-    {"/v2/embed", BESIDE},
-    {"/v2/rerank", BESIDE},
+    PATH("/apply-template", BESIDE | SALTED),
+    PATH("/chat/completions", BESIDE | SALTED),
+    PATH("/classify", BESIDE | SALTED),
+    PATH("/cohere/v2/chat", BESIDE),
+    PATH("/completion", BESIDE),
+    PATH("/completions", BESIDE | SALTED),
+    PATH("/detokenize", BESIDE | SALTED),
+    PATH("/embed", BESIDE),
+    PATH("/embedding", BESIDE),
+    PATH("/embeddings", BESIDE | SALTED),
+    PATH("/encode", BESIDE),
+    PATH("/generate", BESIDE | SALTED),
+    PATH("/generate_stream", BESIDE),
+    PATH("/generative_scoring", BESIDE),
+    PATH("/inference/v1/generate", BESIDE | SALTED),
+    PATH("/infill", BESIDE),
+    PATH("/invocations", BESIDE),
+    PATH("/parse_function_call", BESIDE | SALTED),
+    PATH("/pooling", BESIDE | SALTED),
+    PATH("/rerank", BESIDE | SALTED),
+    PATH("/reranking", BESIDE),
+    PATH("/responses", BESIDE | SALTED),
+    PATH("/score", BESIDE | SALTED),
+    PATH("/separate_reasoning", BESIDE | SALTED),
+    PATH("/tokenize", BESIDE | SALTED),
+    PATH("/v1/assistants", LISTS),
+    PATH("/v1/batches", LISTS),
+    PATH("/v1/chat/completions", SALTED | LISTS),
+    PATH("/v1/classify", SALTED),
+    PATH("/v1/completions", SALTED),
+    PATH("/v1/containers", LISTS),
+    PATH("/v1/conversations", LISTS),
+    PATH("/v1/detokenize", SALTED),
+    PATH("/v1/embeddings", SALTED),
+    PATH("/v1/evals", LISTS),
+    PATH("/v1/files", LISTS),
+    PATH("/v1/fine_tuning/jobs", LISTS),
+    PATH("/v1/load_lora_adapter", CLOSED),
+    PATH("/v1/loads", CLOSED),
+    PATH("/v1/messages/count_tokens", SALTED),
+    PATH("/v1/rerank", SALTED),
+    PATH("/v1/responses", SALTED | LISTS),
+    PATH("/v1/score", SALTED),
+    PATH("/v1/threads", LISTS),
+    PATH("/v1/tokenize", SALTED),
+    PATH("/v1/unload_lora_adapter", CLOSED),
+    PATH("/v1/vector_stores", LISTS),
+    PATH("/v1/videos", LISTS),
+    PATH("/v2/embed", BESIDE),
+    PATH("/v2/rerank", BESIDE),
 };
 
 static const char *const methods[] = {"GET",   "HEAD",   "POST",   "PUT",
@@ -135,8 +139,9 @@ static void flatten(struct flat *f, struct http_slice path)
 static unsigned known(struct http_slice path)
 {
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
-        if (paths[i].is & CLOSED ? http_is_fold(path, paths[i].path)
-                                 : http_is(path, paths[i].path))
+        if (path.n == paths[i].path.n &&
+            (memcmp(path.at, paths[i].path.at, path.n) == 0 ||
+             (paths[i].is & CLOSED && http_is_alike(path, paths[i].path))))
             return paths[i].is;
     return 0;
 }

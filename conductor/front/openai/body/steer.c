@@ -49,20 +49,27 @@ static const char *const commands[] = {
     "accept-ch", "critical-ch", "service-worker-allowed",
     "origin-agent-cluster", NULL};
 
+static char fold(char c, char score)
+{
+    if (c == '_')
+        return score;
+    return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
+}
+
 /* Whether a list has the header, in any case, or the beginning of its name.
  * score: '_' is read as this. */
 static bool has(const char *const *names, struct http_slice name, char score)
 {
+    char first = name.n ? fold(*name.at, score) : '\0';
+
     for (; *names; names++) {
         const char *known = *names;
         size_t i = 0;
 
-        for (; i < name.n && known[i]; i++) {
-            char c = name.at[i] == '_' ? score : name.at[i];
-
-            if ((c >= 'A' && c <= 'Z' ? c | 0x20 : c) != known[i])
-                break;
-        }
+        if (*known != first)
+            continue;
+        while (i < name.n && known[i] && fold(name.at[i], score) == known[i])
+            i++;
         if (!known[i] && (i == name.n || known[i - 1] == '-'))
             return true;
     }
