@@ -1,5 +1,5 @@
 /* Refused prompts computed in the background: carries out the orders of core's
- * warm, as conductor/service/request/warm.c does in the daemon. */
+ * warm, as conductor/service/worker/warm.c does in the daemon. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

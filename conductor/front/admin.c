@@ -17,8 +17,7 @@
 #include "base/listener.h"
 #include "base/log.h"
 #include "base/secret.h"
-#include "conductor/front/internal.h"
-#include "conductor/http/escape.h"
+#include "conductor/front/routes.h"
 
 /* A day: the longest that a drain may take. */
 #define LIMIT_MAX_MS 86400000
@@ -26,11 +25,10 @@
 /* "Bearer KEY" */
 static bool has_key(const struct front_call *call, const struct secret *key)
 {
-    static const char scheme[] = "Bearer ";
-    const size_t n = sizeof(scheme) - 1;
     const struct http_slice *value = http_find(call->head, "authorization");
+    const size_t n = sizeof("Bearer ") - 1;
 
-    return value && value->n > n && strncasecmp(value->at, scheme, n) == 0 &&
+    return value && value->n > n && http_begins_fold(*value, "Bearer ") &&
            secret_is(key, value->at + n, value->n - n);
 }
 
@@ -55,7 +53,6 @@ static bool asks_by_address(const struct http_head *head)
 bool admin_may_change(const struct front_call *call)
 {
     const struct secret *key = call->front->options.admin_key;
-    struct openai_error error;
 
     if (key && has_key(call, key))
         return true;
@@ -64,18 +61,15 @@ bool admin_may_change(const struct front_call *call)
         return true;
     if (key) {
         http_add_header(call->conn, "WWW-Authenticate", "Bearer");
-        openai_error_set(
-            &error, 401, "invalid_admin_key", NULL,
-            "header authorization: must be \"Bearer\" and the key of "
-            "admin_key_file");
+        http_refuse(call->conn, 401, "invalid_admin_key", NULL,
+                    "header authorization: must be \"Bearer\" and the key of "
+                    "admin_key_file");
     } else {
-        openai_error_set(
-            &error, 403, "admin_forbidden", NULL,
-            "without admin_key_file only clients on this machine may change "
-            "instances, by its address or as localhost, and not from a web "
-            "page: set admin_key_file");
+        http_refuse(call->conn, 403, "admin_forbidden", NULL,
+                    "without admin_key_file only clients on this machine may "
+                    "change instances, by its address or as localhost, and not "
+                    "from a web page: set admin_key_file");
     }
-    http_reply_error(call->conn, &error);
     return false;
 }
 
@@ -89,90 +83,70 @@ static void put_param(char param[64], const char *message)
 
 static void refuse(const struct front_call *call, int rc, const char *why)
 {
-    struct openai_error error;
+    static const struct {
+        int rc, status;
+        const char *code;
+    } all[] = {
+        {-ENOENT, 404, "unknown_instance"}, {-EEXIST, 409, "instance_exists"},
+        {-EPERM, 403, "not_permitted"},     {-ENOSPC, 409, "too_many_drained"},
+        {-EBUSY, 409, "last_of_role"},      {-ESTALE, 409, "another_leads"},
+        {-EBADMSG, 400, "invalid_json"},    {0, 400, "invalid_value"}};
     char param[64];
-    int status =
-        rc == -ENOENT                                                     ? 404
-        : rc == -EEXIST || rc == -ENOSPC || rc == -EBUSY || rc == -ESTALE ? 409
-        : rc == -EPERM                                                    ? 403
-                                                                          : 400;
-    const char *code = rc == -ENOENT    ? "unknown_instance"
-                       : rc == -EEXIST  ? "instance_exists"
-                       : rc == -EPERM   ? "not_permitted"
-                       : rc == -ENOSPC  ? "too_many_drained"
-                       : rc == -EBUSY   ? "last_of_role"
-                       : rc == -ESTALE  ? "another_leads"
-                       : rc == -EBADMSG ? "invalid_json"
-                                        : "invalid_value";
+    size_t i = 0;
 
+    while (all[i].rc && all[i].rc != rc)
+        i++;
     put_param(param, why);
-    openai_error_set(&error, status, code, param, "%s%s",
-                     rc == -EBADMSG ? "the body isn't valid JSON: " : "", why);
-    http_reply_error(call->conn, &error);
+    http_refuse(call->conn, all[i].status, all[i].code, param, "%s%s",
+                rc == -EBADMSG ? "the body isn't valid JSON: " : "", why);
 }
 
-/* more: further members of the JSON object. */
-static void reply_state(const struct front_call *call, int status,
-                        const char *name, const char *state, const char *more)
+/* Answers, and logs, that the instance was changed `how`; or, if rc is not 0,
+ * refuses. more: further members of the JSON object. */
+static void reply(const struct front_call *call, int rc, const char *why,
+                  const char *name, const char *how, int status,
+                  const char *state, const char *more)
 {
+    char peer[HTTP_PEER_BYTES];
     struct text_buf buf;
 
+    if (rc) {
+        refuse(call, rc, why);
+        return;
+    }
+    http_peer(call->conn, peer);
+    log_info("instance %s: %s over /admin by %s, %s", name, how, peer,
+             call->front->options.admin_key ? "with the key" : "without a key");
     text_buf_init(&buf, 4096);
-    text_buf_puts(&buf, "{\"name\":");
-    text_buf_json(&buf, name, strlen(name));
-    text_buf_puts(&buf, ",\"state\":\"");
-    text_buf_puts(&buf, state);
-    text_buf_puts(&buf, "\"");
+    text_buf_member(&buf, "{\"name\":", name);
+    text_buf_member(&buf, ",\"state\":", state);
     text_buf_puts(&buf, more);
     text_buf_puts(&buf, "}\n");
     http_reply(call->conn, status, "application/json", buf.data, buf.len);
     text_buf_fini(&buf);
 }
 
-static void log_change(const struct front_call *call, const char *name,
-                       const char *how)
-{
-    char peer[HTTP_PEER_BYTES];
-
-    http_peer(call->conn, peer);
-    log_info("instance %s: %s over /admin by %s, %s", name, how, peer,
-             call->front->options.admin_key ? "with the key" : "without a key");
-}
-
 void admin_add(const struct front_call *call)
 {
     char name[SERVICE_NAME_BYTES], err[SERVICE_ERROR_BYTES];
-    int rc;
 
     if (!admin_may_change(call))
         return;
-    rc = models_add(call->front->models, call->body, call->n,
-                    call->front->options.admin_key, name, err);
-    if (rc)
-        refuse(call, rc, err);
-    else {
-        log_change(call, name, "added");
-        reply_state(call, 201, name, "starting", "");
-    }
+    int rc = models_add(call->front->models, call->body, call->n,
+                        call->front->options.admin_key, name, err);
+    reply(call, rc, err, name, "added", 201, "starting", "");
 }
 
 void admin_remove(const struct front_call *call)
 {
-    const char *at = call->head->path.at + strlen(ADMIN_INSTANCE_PATH);
-    size_t n = call->head->path.n - strlen(ADMIN_INSTANCE_PATH);
+    struct http_slice at = routes_rest(call);
     char name[SERVICE_NAME_BYTES] = "", err[SERVICE_ERROR_BYTES];
-    int rc;
 
     if (!admin_may_change(call))
         return;
-    http_unescape(at, n, name, sizeof(name));
-    rc = models_remove(call->front->models, name, err);
-    if (rc)
-        refuse(call, rc, err);
-    else {
-        log_change(call, name, "removed");
-        reply_state(call, 202, name, "draining", "");
-    }
+    (void)http_unescape(at.at, at.n, name, sizeof(name));
+    int rc = models_remove(call->front->models, name, err);
+    reply(call, rc, err, name, "removed", 202, "draining", "");
 }
 
 /* Cuts `end` off a path. Returns whether it was there. */
@@ -190,19 +164,16 @@ static bool cut(struct http_slice *path, const char *end)
 static int read_limit(struct http_slice query, int64_t *limit_us,
                       char err[SERVICE_ERROR_BYTES])
 {
-    static const char name[] = "?limit_ms=";
-    const size_t n = sizeof(name) - 1;
-    int64_t ms = 0;
-    bool ok = query.n > n && query.n <= n + 8 && memcmp(query.at, name, n) == 0;
+    const size_t n = sizeof("?limit_ms=") - 1;
+    int64_t ms = -1;
 
     *limit_us = 0;
     if (query.n == 0)
         return 0;
-    for (size_t i = n; ok && i < query.n; i++) {
-        ok = query.at[i] >= '0' && query.at[i] <= '9';
-        ms = 10 * ms + (query.at[i] - '0');
-    }
-    if (!ok || ms < 1 || ms > LIMIT_MAX_MS)
+    if (query.n <= n + 8 && http_begins(query, "?limit_ms="))
+        ms = http_number((struct http_slice){query.at + n, query.n - n},
+                         LIMIT_MAX_MS);
+    if (ms < 1)
         return error_say(err, SERVICE_ERROR_BYTES, -EINVAL,
                          "query: \"%.*s\": may be ?limit_ms=N, with N from 1 "
                          "to %d",
@@ -212,66 +183,44 @@ static int read_limit(struct http_slice query, int64_t *limit_us,
     return 0;
 }
 
-static void drain(const struct front_call *call, struct http_slice at, bool on)
-{
-    char name[SERVICE_NAME_BYTES] = "", err[SERVICE_ERROR_BYTES];
-    const char *state;
-    int64_t limit_us = 0;
-    int rc = on ? read_limit(call->head->query, &limit_us, err) : 0;
-
-    http_unescape(at.at, at.n, name, sizeof(name));
-    if (rc == 0)
-        rc = models_drain(call->front->models, name, on, limit_us, &state, err);
-    if (rc)
-        refuse(call, rc, err);
-    else {
-        log_change(call, name, on ? "drained" : "undrained");
-        reply_state(call, 200, name, state, on ? ",\"drained\":true" : "");
-    }
-}
-
-static void switch_role(const struct front_call *call, struct http_slice at,
-                        const char *role)
-{
-    char name[SERVICE_NAME_BYTES] = "", err[SERVICE_ERROR_BYTES];
-    const char *state;
-    int rc;
-
-    http_unescape(at.at, at.n, name, sizeof(name));
-    rc = models_switch(call->front->models, name, role, &state, err);
-    if (rc)
-        refuse(call, rc, err);
-    else {
-        log_change(call, name,
-                   *role == 'p' ? "told to prefill" : "told to decode");
-        reply_state(call, 200, name, state, "");
-    }
-}
-
 void admin_instance(const struct front_call *call)
 {
-    const size_t prefix = strlen(ADMIN_INSTANCE_PATH);
-    struct http_slice at = {call->head->path.at + prefix,
-                            call->head->path.n - prefix};
-    struct openai_error error;
+    static const struct {
+        const char *end, *role, *how;
+        bool drains;
+    } all[] = {{"/drain", NULL, "drained", true},
+               {"/undrain", NULL, "let go on", false},
+               {"/role/prefill", "prefill", "told to prefill", false},
+               {"/role/decode", "decode", "told to decode", false}};
+    const size_t n = sizeof(all) / sizeof(all[0]);
+    struct models *models = call->front->models;
+    struct http_slice at = routes_rest(call);
+    char name[SERVICE_NAME_BYTES] = "", err[SERVICE_ERROR_BYTES];
+    const char *state = "";
+    int64_t limit_us = 0;
+    size_t i = 0;
+    int rc = 0;
 
     if (!admin_may_change(call))
         return;
-    if (cut(&at, "/drain"))
-        drain(call, at, true);
-    else if (cut(&at, "/undrain"))
-        drain(call, at, false);
-    else if (cut(&at, "/role/prefill"))
-        switch_role(call, at, "prefill");
-    else if (cut(&at, "/role/decode"))
-        switch_role(call, at, "decode");
-    else {
-        openai_error_set(&error, 404, "unknown_path", NULL,
-                         "path: \"%.*s\": must end in /drain, /undrain, "
-                         "/role/prefill or /role/decode",
-                         at.n < 100 ? (int)at.n : 100, at.at);
-        http_reply_error(call->conn, &error);
+    while (i < n && !cut(&at, all[i].end))
+        i++;
+    if (i == n) {
+        http_refuse(call->conn, 404, "unknown_path", NULL,
+                    "path: \"%.*s\": must end in /drain, /undrain, "
+                    "/role/prefill or /role/decode",
+                    at.n < 100 ? (int)at.n : 100, at.at);
+        return;
     }
+    if (all[i].drains)
+        rc = read_limit(call->head->query, &limit_us, err);
+    (void)http_unescape(at.at, at.n, name, sizeof(name));
+    if (rc == 0)
+        rc = all[i].role ? models_switch(models, name, all[i].role, &state, err)
+                         : models_drain(models, name, all[i].drains, limit_us,
+                                        &state, err);
+    reply(call, rc, err, name, all[i].how, 200, state,
+          all[i].drains ? ",\"drained\":true" : "");
 }
 
 void admin_reload(const struct front_call *call)
@@ -279,18 +228,15 @@ void admin_reload(const struct front_call *call)
     const struct front_options *o = &call->front->options;
     char err[SERVICE_ERROR_BYTES] =
         "the conductor was started without a configuration file";
-    struct openai_error error;
     struct text_buf buf;
 
     if (!admin_may_change(call))
         return;
     text_buf_init(&buf, 16384);
-    if (o->reload && o->reload(o->reload_arg, &buf, err) == 0) {
+    if (o->reload && o->reload(o->reload_arg, &buf, err) == 0)
         http_reply(call->conn, 200, "application/json", buf.data, buf.len);
-    } else {
-        openai_error_set(&error, 400, "invalid_configuration", NULL,
-                         "%s; nothing has changed", err);
-        http_reply_error(call->conn, &error);
-    }
+    else
+        http_refuse(call->conn, 400, "invalid_configuration", NULL,
+                    "%s; nothing has changed", err);
     text_buf_fini(&buf);
 }

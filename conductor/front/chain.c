@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/json_fields.h"
-#include "conductor/http/escape.h"
 
 #define SHOWN 40
 
@@ -26,10 +25,9 @@ static int refuse(const struct reading *r, struct http_slice name,
 
     memcpy(cut, name.at, n);
     cut[n] = '\0';
-    openai_error_set(r->error, 400, "invalid_value", cut,
-                     "%s: \"%.*s\": must be %s", cut,
-                     value.n < SHOWN ? (int)value.n : SHOWN, value.at, must);
-    return -EINVAL;
+    return openai_error_set(
+        r->error, 400, "invalid_value", cut, "%s: \"%.*s\": must be %s", cut,
+        value.n < SHOWN ? (int)value.n : SHOWN, value.at, must);
 }
 
 static int no_memory(const struct reading *r)
@@ -62,13 +60,11 @@ static uint64_t read_key(struct http_slice text)
     uint64_t key = 0;
 
     for (size_t i = 0; i < text.n; i++) {
-        const char *digits = "0123456789abcdefABCDEF";
-        const char *digit = memchr(digits, text.at[i], 22);
+        int digit = http_hex(text.at[i]);
 
-        if (!digit || text.n > 16)
+        if (digit < 0 || text.n > 16)
             return 0;
-        key = key << 4 | (uint64_t)(digit - digits < 16 ? digit - digits
-                                                        : digit - digits - 6);
+        key = key << 4 | (uint64_t)digit;
     }
     return key;
 }
@@ -113,19 +109,9 @@ static void read_tokens(struct reading *r, struct http_slice text)
 /* 1 to CHAIN_COPIES_MAX; 0: not such a number. */
 static uint32_t read_copies(struct http_slice text)
 {
-    uint32_t n = 0;
+    int64_t n = http_number(text, CHAIN_COPIES_MAX);
 
-    for (size_t i = 0; i < text.n; i++) {
-        if (text.at[i] < '0' || text.at[i] > '9' || n > CHAIN_COPIES_MAX)
-            return 0;
-        n = n * 10 + (uint32_t)(text.at[i] - '0');
-    }
-    return n <= CHAIN_COPIES_MAX ? n : 0;
-}
-
-static bool is(struct http_slice name, const char *text)
-{
-    return name.n == strlen(text) && memcmp(name.at, text, name.n) == 0;
+    return n > 0 ? (uint32_t)n : 0;
 }
 
 /* Reads the next member of a query from *at on: its name, and its value, not
@@ -156,15 +142,15 @@ static int take_member(struct reading *r, struct http_slice name,
 {
     struct chain *c = r->chain;
 
-    if (is(name, "key") && !r->copies) {
+    if (http_is(name, "key") && !r->copies) {
         c->key = read_key(value);
         return c->key ? 0
                       : refuse(r, name, value,
                                "1 to 16 hexadecimal digits, not all 0");
     }
-    if (is(name, "prompt"))
+    if (http_is(name, "prompt"))
         read_prompt(r, value);
-    else if (is(name, "tokens"))
+    else if (http_is(name, "tokens"))
         read_tokens(r, value);
     else
         return refuse(r, name, value,
@@ -173,7 +159,7 @@ static int take_member(struct reading *r, struct http_slice name,
                           : "left out: only key, prompt and tokens are known");
     if (r->no_memory)
         return no_memory(r);
-    if (c->n == 0 && is(name, "tokens"))
+    if (c->n == 0 && http_is(name, "tokens"))
         return refuse(r, name, value, "token ids with commas between them");
     if (c->n == 0 && r->copies)
         return refuse(r, name, value, "a text");
@@ -188,7 +174,7 @@ static int read_query(struct reading *r, struct http_slice query)
     int rc = 0;
 
     while (rc == 0 && next_member(&at, end, &name, &value)) {
-        if (r->copies && is(name, "copies")) {
+        if (r->copies && http_is(name, "copies")) {
             copies = value;
             continue;
         }
@@ -289,10 +275,9 @@ static int read_body(struct reading *r, struct http_slice query,
     length = !bad && why[length] == ':' && length < SHOWN ? length : 0;
     memcpy(param, why, length);
     param[length] = '\0';
-    openai_error_set(r->error, 400, bad ? "invalid_json" : "invalid_value",
-                     param, "%s%s", bad ? "the body isn't valid JSON: " : "",
-                     why);
-    return -EINVAL;
+    return openai_error_set(
+        r->error, 400, bad ? "invalid_json" : "invalid_value", param, "%s%s",
+        bad ? "the body isn't valid JSON: " : "", why);
 }
 
 int chain_read(struct http_slice query, const char *body, size_t n, bool copies,

@@ -78,33 +78,28 @@ void client_refused(const struct front *front, struct http_conn *conn,
                     const struct http_head *head,
                     const struct openai_error *error)
 {
+    static const struct http_head unread;
     struct service_request_params names = {0};
-    struct front_call call = {
-        .front = (struct front *)front, .conn = conn, .head = head};
+    struct front_call call = {.front = (struct front *)front,
+                              .conn = conn,
+                              .head = head ? head : &unread};
     struct openai_error twice;
-    struct http_slice key = {"", 0};
+    struct http_slice key;
     char peer[HTTP_PEER_BYTES];
 
     http_peer(conn, peer);
-    if (head) {
-        endpoint_names(head, &names);
-        if (endpoint_key(&call, &key, &twice))
-            key = (struct http_slice){"", 0};
-    }
+    endpoint_names(call.head, &names);
+    if (endpoint_key(&call, &key, &twice))
+        key.n = 0;
     models_refused(front->models, &(struct service_refusal){
                                       .arrived_us = http_arrived_us(conn),
                                       .status = error->http_status,
                                       .code = error->code,
                                       .client = peer,
-                                      .method = head ? head->method.at : "",
-                                      .n_method = head ? head->method.n : 0,
-                                      .path = head ? head->path.at : "",
-                                      .n_path = head ? head->path.n : 0,
-                                      .key = key.at,
-                                      .n_key = key.n,
+                                      .method = call.head->method,
+                                      .path = call.head->path,
+                                      .key = key,
                                       .client_id = names.client_id,
-                                      .n_client_id = names.n_client_id,
                                       .trace = names.trace,
-                                      .n_trace = names.n_trace,
                                   });
 }

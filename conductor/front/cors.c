@@ -45,13 +45,11 @@ static void answer_preflight(const struct front_call *call,
 {
     const struct http_slice *headers =
         http_find(call->head, "access-control-request-headers");
-    struct openai_error error;
 
     if (!may) {
-        openai_error_set(&error, 403, "origin_not_allowed", NULL,
-                         "header origin: pages of this origin may not send "
-                         "requests: cors_origins does not list it");
-        http_reply_error(call->conn, &error);
+        http_refuse(call->conn, 403, "origin_not_allowed", NULL,
+                    "header origin: pages of this origin may not send "
+                    "requests: cors_origins does not list it");
         return;
     }
     add(call->conn, "Access-Control-Allow-Methods", method);
@@ -61,7 +59,8 @@ static void answer_preflight(const struct front_call *call,
     http_reply(call->conn, 204, NULL, "", 0);
 }
 
-bool cors_tell(const struct front_call *call)
+/* Adds the headers. Returns whether the page may read the answer. */
+static bool cors_tell(const struct front_call *call)
 {
     const char *list = call->front->options.cors_origins;
     const struct http_slice *origin = http_find(call->head, "origin");
@@ -112,8 +111,5 @@ bool cors_answer(const struct front_call *call)
 
 bool cors_decides(const struct front *front, struct http_slice name)
 {
-    static const char prefix[] = "access-control-";
-    size_t n = sizeof(prefix) - 1;
-
-    return is_on(front) && name.n >= n && strncasecmp(name.at, prefix, n) == 0;
+    return is_on(front) && http_begins_fold(name, "access-control-");
 }

@@ -45,65 +45,57 @@ static bool comes_again(const struct http_head *head, const char *name,
     return false;
 }
 
-/* Finds a header; *value is NULL if it isn't there. Refuses it if it comes
- * twice. */
-static int find_once(const struct http_head *head, const char *name,
-                     const struct http_slice **value,
-                     struct openai_error *error)
+/* Reads a header that may come once into `out`, which stays as it is without
+ * it. take: writes its value; returns false if it is not what it `must` be.
+ * Returns 0, or -EINVAL with *error set. */
+static int read_once(const struct http_head *head, const char *name,
+                     bool (*take)(struct http_slice value, void *out),
+                     void *out, const char *must, struct openai_error *error)
 {
-    const struct http_slice *found = http_find(head, name);
+    const struct http_slice *value = http_find(head, name);
 
-    *value = found;
-    if (!found || !comes_again(head, name, found))
+    if (!value)
         return 0;
-    openai_error_set(error, 400, "invalid_value", name,
-                     "header %s: \"%.*s\": must come only once", name,
-                     found->n < 40 ? (int)found->n : 40, found->at);
-    return -EINVAL;
+    if (comes_again(head, name, value))
+        must = "come only once";
+    else if (take(*value, out))
+        return 0;
+    return openai_error_set(
+        error, 400, "invalid_value", name, "header %s: \"%.*s\": must %s", name,
+        value->n < 40 ? (int)value->n : 40, value->at, must);
 }
 
-/* Reads the SLO in a header, in us; *us becomes 0 if it is not there. Returns
- * 0, or -EINVAL with *error set. */
-static int read_slo(const struct http_head *head, const char *name, int64_t *us,
-                    struct openai_error *error)
+/* Takes an SLO, in us. */
+static bool take_slo(struct http_slice v, void *us)
 {
-    const struct http_slice *value;
     char text[32], *end = text;
     double ms = 0;
 
-    if (find_once(head, name, &value, error))
-        return -EINVAL;
-    if (!value) {
-        *us = 0;
-        return 0;
-    }
-    if (value->n < sizeof(text)) {
-        memcpy(text, value->at, value->n);
-        text[value->n] = '\0';
-        if (strspn(text, "0123456789.") == value->n)
-            ms = strtod(text, &end);
-    }
-    if (value->n >= sizeof(text) || end == text || *end ||
-        !(ms >= 0.001 && ms <= MAX_SLO_MS)) {
-        openai_error_set(
-            error, 400, "invalid_value", name,
-            "header %s: \"%.*s\": must be a number of milliseconds "
-            "from 0.001 to 86400000",
-            name, value->n < 40 ? (int)value->n : 40, value->at);
-        return -EINVAL;
-    }
-    *us = (int64_t)(ms * 1000.0 + 0.5);
-    return 0;
+    if (v.n >= sizeof(text))
+        return false;
+    memcpy(text, v.at, v.n);
+    text[v.n] = '\0';
+    if (strspn(text, "0123456789.") == v.n)
+        ms = strtod(text, &end);
+    if (end == text || *end || !(ms >= 0.001 && ms <= MAX_SLO_MS))
+        return false;
+    *(int64_t *)us = (int64_t)(ms * 1000.0 + 0.5);
+    return true;
 }
 
 int endpoint_slos(const struct http_head *head,
                   struct service_request_params *params,
                   struct openai_error *error)
 {
-    int rc = read_slo(head, "x-slo-ttft-ms", &params->slo_ttft_us, error);
+    static const char must[] =
+        "be a number of milliseconds from 0.001 to 86400000";
 
-    return rc ? rc
-              : read_slo(head, "x-slo-tpot-ms", &params->slo_tbt_us, error);
+    params->slo_ttft_us = params->slo_tbt_us = 0;
+    if (read_once(head, "x-slo-ttft-ms", take_slo, &params->slo_ttft_us, must,
+                  error))
+        return -EINVAL;
+    return read_once(head, "x-slo-tpot-ms", take_slo, &params->slo_tbt_us, must,
+                     error);
 }
 
 void endpoint_note(struct told *told, const struct service_decision *d)
@@ -132,75 +124,43 @@ void endpoint_tell(struct http_conn *conn, const struct told *told, bool name)
         http_add_header(conn, "x-conductor-decode", told->decode);
 }
 
+static bool take_model(struct http_slice v, void *model)
+{
+    if (v.n == 0 || v.n >= FORWARD_MODEL_BYTES)
+        return false;
+    *(char *)mempcpy(model, v.at, v.n) = '\0';
+    return true;
+}
+
 int endpoint_model(const struct http_head *head,
                    char model[FORWARD_MODEL_BYTES], struct openai_error *error)
 {
-    static const char name[] = "x-conductor-model";
-    const struct http_slice *value;
-
     *model = '\0';
-    if (find_once(head, name, &value, error))
-        return -EINVAL;
-    if (!value)
-        return 0;
-    if (value->n == 0 || value->n >= FORWARD_MODEL_BYTES) {
-        openai_error_set(error, 400, "invalid_value", name,
-                         "header %s: \"%.*s\": must be 1 to %d bytes", name,
-                         value->n < 40 ? (int)value->n : 40, value->at,
-                         FORWARD_MODEL_BYTES - 1);
-        return -EINVAL;
-    }
-    memcpy(model, value->at, value->n);
-    model[value->n] = '\0';
-    return 0;
+    return read_once(head, "x-conductor-model", take_model, model,
+                     "be 1 to 255 bytes", error);
 }
 
 /* Writes a priority as JSON has it: without leading zeros. */
-static bool take_priority(struct http_slice v, char text[RULE_BYTES])
+static bool take_priority(struct http_slice v, void *text)
 {
     bool below = v.n > 1 && *v.at == '-';
-    int64_t n = 0;
+    int64_t n =
+        http_number((struct http_slice){v.at + below, v.n - below}, INT32_MAX);
 
-    for (size_t i = below; i < v.n; i++) {
-        if (v.at[i] < '0' || v.at[i] > '9')
-            return false;
-        n = n * 10 + (v.at[i] - '0');
-        if (n > INT32_MAX)
-            return false;
-    }
-    snprintf(text, RULE_BYTES, "%" PRId64, below ? -n : n);
-    return v.n > 0;
+    if (n >= 0)
+        (void)snprintf(text, RULE_BYTES, "%" PRId64, below ? -n : n);
+    return n >= 0;
 }
 
-static bool take_text(struct http_slice v, char text[RULE_BYTES])
+static bool take_text(struct http_slice v, void *text)
 {
     if (v.n == 0 || v.n >= RULE_BYTES)
         return false;
     for (size_t i = 0; i < v.n; i++)
         if (v.at[i] < ' ' || v.at[i] > '~')
             return false;
-    memcpy(text, v.at, v.n);
-    text[v.n] = '\0';
+    *(char *)mempcpy(text, v.at, v.n) = '\0';
     return true;
-}
-
-/* Reads a header's value, a priority or a text; "" if it isn't there. */
-static int read_rule(const struct http_head *head, const char *name,
-                     bool number, char *text, struct openai_error *error)
-{
-    const struct http_slice *value;
-
-    *text = '\0';
-    if (find_once(head, name, &value, error))
-        return -EINVAL;
-    if (!value || (number ? take_priority : take_text)(*value, text))
-        return 0;
-    openai_error_set(error, 400, "invalid_value", name,
-                     "header %s: \"%.*s\": must be %s", name,
-                     value->n < 40 ? (int)value->n : 40, value->at,
-                     number ? "a whole number from -2147483647 to 2147483647"
-                            : "1 to 199 printable characters of ASCII");
-    return -EINVAL;
 }
 
 /* Reads the salt of the tenant's blocks: its name, and what a header adds. The
@@ -210,17 +170,16 @@ static int read_salt(const struct front_call *call, const char *header,
 {
     const char *name = call->terms.name ? call->terms.name : "";
     char added[RULE_BYTES] = "";
-    int rc = header ? read_rule(call->head, header, false, added, error) : 0;
 
-    if (rc)
-        return rc;
+    if (header && read_once(call->head, header, take_text, added,
+                            "be 1 to 199 printable characters of ASCII", error))
+        return -EINVAL;
     if (snprintf(text, RULE_BYTES, "%s%s%s", name, *name && *added ? "/" : "",
                  added) < RULE_BYTES)
         return 0;
-    openai_error_set(error, 400, "invalid_value", header,
-                     "header %s: must be at most %zu bytes", header,
-                     RULE_BYTES - strlen(name) - 2);
-    return -EINVAL;
+    return openai_error_set(error, 400, "invalid_value", header,
+                            "header %s: must be at most %zu bytes", header,
+                            RULE_BYTES - strlen(name) - 2);
 }
 
 int endpoint_rules(const struct front_call *call,
@@ -230,21 +189,22 @@ int endpoint_rules(const struct front_call *call,
     const struct front_options *o = &call->front->options;
     bool salt = o->cache_salt_header && *o->cache_salt_header;
     bool priority = o->priority_header && *o->priority_header;
-    int rc = 0;
+    char *number = text + RULE_BYTES;
 
     *rules = (struct forward_rules){.window_tokens =
                                         models_widest(call->front->models),
                                     .keyed = call->terms.name};
     if (salt || call->terms.name) {
         rules->cache_salt = text;
-        rc = read_salt(call, salt ? o->cache_salt_header : NULL, text, error);
+        if (read_salt(call, salt ? o->cache_salt_header : NULL, text, error))
+            return -EINVAL;
     }
-    if (rc == 0 && priority) {
-        rules->priority = text + RULE_BYTES;
-        rc = read_rule(call->head, o->priority_header, true, text + RULE_BYTES,
-                       error);
-    }
-    return rc;
+    if (!priority)
+        return 0;
+    rules->priority = number;
+    *number = '\0';
+    return read_once(call->head, o->priority_header, take_priority, number,
+                     "be a whole number from -2147483647 to 2147483647", error);
 }
 
 int32_t endpoint_priority(const struct forward_rules *rules, int32_t of_body)
@@ -255,10 +215,9 @@ int32_t endpoint_priority(const struct forward_rules *rules, int32_t of_body)
 
 struct http_slice endpoint_key_of(struct http_slice value)
 {
-    static const char scheme[] = "bearer ";
-    const size_t n = sizeof(scheme) - 1;
+    const size_t n = sizeof("Bearer ") - 1;
 
-    if (value.n > n && strncasecmp(value.at, scheme, n) == 0)
+    if (value.n > n && http_begins_fold(value, "Bearer "))
         value = (struct http_slice){value.at + n, value.n - n};
     while (value.n && *value.at == ' ')
         value = (struct http_slice){value.at + 1, value.n - 1};
@@ -275,12 +234,9 @@ int endpoint_key(const struct front_call *call, struct http_slice *key,
     *key = (struct http_slice){"", 0};
     if (!value)
         return 0;
-    if (comes_again(call->head, name, value)) {
-        /* The value is a key: not for messages. */
-        openai_error_set(error, 400, "invalid_value", name,
-                         "header %s: must come only once", name);
-        return -EINVAL;
-    }
+    if (comes_again(call->head, name, value)) /* the value is not shown */
+        return openai_error_set(error, 400, "invalid_value", name,
+                                "header %s: must come only once", name);
     *key =
         strcmp(name, "authorization") == 0 ? endpoint_key_of(*value) : *value;
     return 0;
@@ -290,13 +246,8 @@ int endpoint_tenant(const struct front_call *call,
                     struct service_request_params *params,
                     struct openai_error *error)
 {
-    struct http_slice key;
-    int rc = endpoint_key(call, &key, error);
-
-    if (rc)
-        return rc;
-    params->tenant = key.at;
-    params->n_tenant = key.n;
+    if (endpoint_key(call, &params->tenant, error))
+        return -EINVAL;
     if (!params->slo_ttft_us)
         params->slo_ttft_us = call->terms.slo_ttft_us;
     if (!params->slo_tbt_us)
@@ -318,8 +269,7 @@ static void read_session(const struct http_head *head,
     for (size_t i = 0; i < id->n; i++)
         h = (h ^ (unsigned char)id->at[i]) * 0x100000001b3u;
     params->session = h ? h : 1;
-    params->session_id = id->at;
-    params->n_session_id = id->n;
+    params->session_id = *id;
 }
 
 /* The operation's name in OpenTelemetry's conventions for generative AI. */
@@ -347,14 +297,10 @@ void endpoint_names(const struct http_head *head,
 
     read_session(head, params);
     params->operation = operation_of(head->path);
-    if (id) {
-        params->client_id = id->at;
-        params->n_client_id = id->n;
-    }
-    if (trace) {
-        params->trace = trace->at;
-        params->n_trace = trace->n;
-    }
+    if (id)
+        params->client_id = *id;
+    if (trace)
+        params->trace = *trace;
 }
 
 struct http_slice endpoint_type(const struct http_head *head)
@@ -371,14 +317,46 @@ bool endpoint_is_json(const struct http_head *head)
     return form_type_of(type.at, type.n) == FORM_JSON;
 }
 
-void endpoint_set_type(const struct http_head *head, const char *must,
-                       struct openai_error *error)
+int endpoint_set_type(const struct http_head *head, const char *must,
+                      struct openai_error *error)
 {
     struct http_slice type = endpoint_type(head);
 
-    openai_error_set(error, 415, "unsupported_media_type", NULL,
-                     "header content-type: \"%.*s\": must be %s",
-                     type.n < 100 ? (int)type.n : 100, type.at, must);
+    return openai_error_set(error, 415, "unsupported_media_type", NULL,
+                            "header content-type: \"%.*s\": must be %s",
+                            type.n < 100 ? (int)type.n : 100, type.at, must);
+}
+
+void endpoint_set_failure(const struct service_failure *failure,
+                          const char *param, struct openai_error *error)
+{
+    openai_error_set(error, failure->http_status, failure->code, param, "%s",
+                     failure->message);
+}
+
+int endpoint_open(const struct front_call *call, struct openai_error *error)
+{
+    return call->front->draining
+               ? openai_error_set(error, 503, "shutting_down", NULL,
+                                  "the server is shutting down")
+               : 0;
+}
+
+void endpoint_refuse(const struct front_call *call, int rc,
+                     struct openai_error *error)
+{
+    if (rc == -ENOMEM)
+        endpoint_set_no_memory(error);
+    if (rc == -EAGAIN)
+        openai_error_set(error, 429, "too_many_requests", NULL,
+                         "too many requests are in flight");
+    if (rc == -EDQUOT)
+        openai_error_set(
+            error, 429, "too_many_tickets", NULL,
+            "too many tickets are open in all or for this key (max_tickets): "
+            "report ended requests to /v1/schedule/done");
+    if (rc)
+        endpoint_reply_error(call->conn, error, 0);
 }
 
 void endpoint_set_no_memory(struct openai_error *error)
@@ -386,16 +364,15 @@ void endpoint_set_no_memory(struct openai_error *error)
     openai_error_set(error, 500, "out_of_memory", NULL, "out of memory");
 }
 
-void endpoint_set_unready(const struct front *front, struct openai_error *error)
+int endpoint_set_unready(const struct front *front, struct openai_error *error)
 {
     const char *lacks = service_lacks(front->native);
     char code[sizeof(error->code)];
 
-    if (!lacks || !*lacks) {
-        openai_error_set(error, 503, "no_ready_instance", NULL,
-                         "no instance is ready to take the request");
-        return;
-    }
+    if (!lacks || !*lacks)
+        return openai_error_set(error, 503, "no_ready_instance", NULL,
+                                "no instance is ready to take the request");
     snprintf(code, sizeof(code), "no_%s_instance", lacks);
-    openai_error_set(error, 503, code, NULL, "no %s instance is ready", lacks);
+    return openai_error_set(error, 503, code, NULL, "no %s instance is ready",
+                            lacks);
 }

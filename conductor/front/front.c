@@ -19,11 +19,11 @@
  * it for native models only. An OPTIONS for a path of prompts is a browser's
  * question whether it may POST there. */
 static bool may_forward(const struct front_door *door,
-                        const struct http_head *head, const struct route *route,
-                        const char *allowed)
+                        const struct front_call *call, const char *allowed)
 {
+    const struct route *route = call->route;
     bool asks =
-        http_is(head->method, "OPTIONS") && strcmp(allowed, "POST") == 0;
+        http_is(call->head->method, "OPTIONS") && strcmp(allowed, "POST") == 0;
 
     return (door->serves & DOOR_PUBLIC) &&
            models_forward(door->front->models) &&
@@ -50,30 +50,24 @@ static void echo_names(struct http_conn *conn, const struct http_head *head)
     }
 }
 
-static bool begins(struct http_slice path, const char *with)
-{
-    size_t n = strlen(with);
-
-    return path.n >= n && memcmp(path.at, with, n) == 0;
-}
-
 /* Whether the client may have what it asks for; on false it was answered. Where
  * keys are required, prompts and other requests for engines need one. Then, and
  * at a separate admin door, /admin needs its key even to look. */
-static bool may_have(const struct front_door *door, const struct route *route,
-                     struct front_call *call, enum tenant_step step)
+static bool may_have(const struct front_door *door, struct front_call *call,
+                     enum tenant_step step)
 {
+    const struct route *route = call->route;
     struct http_slice path = call->head->path;
     bool keyed = models_need_keys(door->front->models);
 
     if (route && route->serve == watch_page)
         return true; /* its events need the key */
     if (door->serves == DOOR_ADMIN)
-        return !door->front->options.admin_key || !begins(path, "/admin/") ||
-               admin_may_change(call);
+        return !door->front->options.admin_key ||
+               !http_begins(path, "/admin/") || admin_may_change(call);
     if (keyed && route && route->doors == DOOR_ADMIN)
         return admin_may_change(call);
-    if (route && route->doors != DOOR_PUBLIC && !begins(path, "/v1/"))
+    if (route && route->doors != DOOR_PUBLIC && !http_begins(path, "/v1/"))
         return true;
     /* Reports of an end are not limited: they make room for others. */
     if (!http_is(call->head->method, "POST") ||
@@ -84,10 +78,10 @@ static bool may_have(const struct front_door *door, const struct route *route,
 
 /* Whether the route's handler takes the request; on false it was answered.
  * `allowed`: as routes_find() says. */
-static bool may_serve(const struct front_call *call, const struct route *route,
-                      const char *allowed)
+static bool may_serve(const struct front_call *call, const char *allowed)
 {
     const struct http_head *head = call->head;
+    const struct route *route = call->route;
     struct openai_error error;
 
     if (!route && !*allowed) {
@@ -115,17 +109,18 @@ static bool on_head(void *arg, struct http_conn *conn,
     char allowed[32];
     const struct front_door *door = arg;
     const struct route *route = routes_find(head, door->serves, allowed);
-    struct front_call call = {.front = door->front, .conn = conn, .head = head};
+    struct front_call call = {
+        .front = door->front, .conn = conn, .head = head, .route = route};
 
+    http_note(conn, route);
     echo_names(conn, head);
     if ((door->serves & DOOR_PUBLIC) && routes_public(head->path) &&
         cors_answer(&call))
         return false;
-    if (!may_have(door, route, &call, TENANT_BEGINS))
+    if (!may_have(door, &call, TENANT_BEGINS))
         return false;
-    return may_forward(door, head, route, allowed)
-               ? forward_may_pass(&call)
-               : may_serve(&call, route, allowed);
+    return may_forward(door, &call, allowed) ? forward_may_pass(&call)
+                                             : may_serve(&call, allowed);
 }
 
 /* Lets pages read the server's own refusals, too. */
@@ -144,42 +139,39 @@ static void on_early(void *arg, struct http_conn *conn,
  * JSON does (RFC 8259, 8.1), and its model cannot be read. */
 static bool has_mark(const struct front_call *call)
 {
-    static const char mark[] = "\xef\xbb\xbf";
-    struct openai_error error;
+    struct http_slice body = {call->body, call->n};
 
-    if (call->n < sizeof(mark) - 1 ||
-        memcmp(call->body, mark, sizeof(mark) - 1) != 0 ||
-        !endpoint_is_json(call->head))
+    if (!http_begins(body, "\xef\xbb\xbf") || !endpoint_is_json(call->head))
         return false;
-    openai_error_set(&error, 400, "invalid_json", NULL,
-                     "the body isn't valid JSON at byte 0: a byte order mark: "
-                     "must be left out");
-    http_reply_error(call->conn, &error);
+    http_refuse(call->conn, 400, "invalid_json", NULL,
+                "the body isn't valid JSON at byte 0: a byte order mark: "
+                "must be left out");
     return true;
 }
 
 static void on_request(void *arg, struct http_conn *conn,
                        const struct http_head *head, const char *body, size_t n)
 {
-    char allowed[32];
+    char allowed[32] = "";
     const struct front_door *door = arg;
-    const struct route *route = routes_find(head, door->serves, allowed);
     struct front_call call = {
         .front = door->front,
         .conn = conn,
         .head = head,
         .body = body,
         .n = n,
-        .kind = route ? route->kind : OPENAI_COMPLETION,
+        .route = http_noted(conn), /* as on_head() has found it */
     };
 
+    if (!call.route)
+        (void)routes_find(head, door->serves, allowed);
     /* Checked again: since on_head() there may have been a reload, or other
      * requests of the tenant. */
-    if (!may_have(door, route, &call, TENANT_GOES_ON) || has_mark(&call) ||
-        (may_forward(door, head, route, allowed) && forward_serve(&call)))
+    if (!may_have(door, &call, TENANT_GOES_ON) || has_mark(&call) ||
+        (may_forward(door, &call, allowed) && forward_serve(&call)))
         return;
-    if (may_serve(&call, route, allowed))
-        route->serve(&call);
+    if (may_serve(&call, allowed))
+        call.route->serve(&call);
 }
 
 static bool on_urgent(void *arg, const struct http_head *head)
@@ -188,7 +180,8 @@ static bool on_urgent(void *arg, const struct http_head *head)
     const struct front_door *door = arg;
     const struct route *route = routes_find(head, door->serves, allowed);
 
-    return route && route->doors != DOOR_PUBLIC && !begins(head->path, "/v1/");
+    return route && route->doors != DOOR_PUBLIC &&
+           !http_begins(head->path, "/v1/");
 }
 
 /* The access log has requests to models, not those of operators. */

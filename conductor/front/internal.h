@@ -51,7 +51,7 @@ struct front_call {
     const struct http_head *head;
     const char *body; /* (n) */
     size_t n;
-    enum openai_kind kind;     /* of a completion */
+    const struct route *route; /* NULL = there is none */
     struct tenant_terms terms; /* of its key; name NULL = no key is required */
 };
 
@@ -63,28 +63,19 @@ typedef void front_serve_fn(const struct front_call *call);
 #define VIEW_EXPLAIN_PATH "/admin/explain/"
 #define VIEW_MODEL_PATH "/v1/models/"
 #define ADMIN_INSTANCE_PATH "/admin/instances/"
-front_serve_fn view_models, view_health, view_ready;
+front_serve_fn view_models, view_ready;
+front_serve_fn view_written;    /* the output of route->write */
 front_serve_fn view_metrics;    /* scrape.c */
-front_serve_fn view_instances;  /* all of them */
 front_serve_fn view_explain;    /* a request, by its id */
 front_serve_fn view_blocks;     /* where blocks lie, by key or prompt */
 front_serve_fn change_replicas; /* how many hold a prompt */
-front_serve_fn view_bookings;   /* requests on instances, of all conductors */
-front_serve_fn view_copies;     /* copies made ahead of demand */
 front_serve_fn view_model;      /* a model, by its name */
-front_serve_fn view_overview;   /* counts, pools, the last minute */
-front_serve_fn view_history;    /* the last hour */
-front_serve_fn view_decisions;  /* the latest decisions */
 
 /* scrape.c: call it before view_metrics(). Returns 0 or -ENOMEM. */
 [[nodiscard]] int metrics_init_scrapes(struct front *front);
 
-struct evbuffer;
-
-/* views.c: answers with the bytes of buf, or, if rc is not 0 or buf NULL, with
- * out of memory. Takes buf. */
-void view_reply(struct http_conn *conn, const char *type, struct evbuffer *buf,
-                int rc);
+/* views.c: answers with a 500 "out_of_memory". */
+void view_no_memory(struct http_conn *conn);
 
 /* POST. */
 front_serve_fn completion_serve;
@@ -204,16 +195,31 @@ struct http_slice endpoint_type(const struct http_head *head);
 /* Returns whether the Content-Type is JSON, or missing. */
 bool endpoint_is_json(const struct http_head *head);
 
-/* Sets *error to a 415: the Content-Type must be `must`. */
-void endpoint_set_type(const struct http_head *head, const char *must,
-                       struct openai_error *error);
+/* Sets *error to a 415: the Content-Type must be `must`. Returns -EINVAL. */
+int endpoint_set_type(const struct http_head *head, const char *must,
+                      struct openai_error *error);
 
 /* Sets *error to a 500 "out_of_memory". */
 void endpoint_set_no_memory(struct openai_error *error);
 
-/* Sets *error to a 503 that names the role without a ready instance. */
-void endpoint_set_unready(const struct front *front,
-                          struct openai_error *error);
+/* Sets *error to a 503 that names the role without a ready instance. Returns
+ * -EINVAL. */
+int endpoint_set_unready(const struct front *front, struct openai_error *error);
+
+/* Sets *error to how the service failed a request. */
+void endpoint_set_failure(const struct service_failure *failure,
+                          const char *param, struct openai_error *error);
+
+/* Returns 0 if requests are taken, or -EINVAL with *error set: the server
+ * is shutting down. */
+[[nodiscard]] int endpoint_open(const struct front_call *call,
+                                struct openai_error *error);
+
+/* Answers a request that was not taken. rc: -ENOMEM, -EAGAIN (too many in
+ * flight), -EDQUOT (too many tickets), or another error, with *error set; 0 =
+ * does nothing. */
+void endpoint_refuse(const struct front_call *call, int rc,
+                     struct openai_error *error);
 
 /*
  * Answers with an error.

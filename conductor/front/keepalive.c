@@ -1,17 +1,14 @@
 /* Comments in a stream that waits. */
 #include "conductor/front/keepalive.h"
 
-#include <event2/event.h>
-
+#include "base/event_loop.h"
 #include "conductor/front/internal.h"
 
-static void on_time(evutil_socket_t fd, short what, void *arg)
+static void on_time(evutil_socket_t, short, void *arg)
 {
     static const char comment[] = ": keep-alive\n\n";
     struct keepalive *k = arg;
 
-    (void)fd;
-    (void)what;
     if (!k->began) {
         k->began = true;
         k->begin(k->arg);
@@ -27,18 +24,16 @@ void keepalive_start(struct keepalive *k, const struct front *front,
                      void *arg)
 {
     int64_t us = front->options.keepalive_us;
-    struct timeval every = {us / 1000000, us % 1000000};
 
     *k = (struct keepalive){.conn = conn, .begin = begin, .arg = arg};
     if (us > 0)
         k->timer = event_new(front->base, -1, EV_PERSIST, on_time, k);
     if (k->timer)
-        event_add(k->timer, &every);
+        (void)!event_loop_wait(k->timer, us); /* no comments are sent, then */
 }
 
 void keepalive_stop(struct keepalive *k)
 {
-    if (k->timer)
-        event_free(k->timer);
+    event_loop_drop(k->timer);
     k->timer = NULL;
 }

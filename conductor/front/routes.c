@@ -6,42 +6,65 @@
 
 #include "conductor/front/watch/watch.h"
 
+#define DECISIONS_MAX 16
+
+static int write_instances(const struct models *models, struct evbuffer *out)
+{
+    return models_instances(models, SIZE_MAX, out);
+}
+
+/* Decisions show what clients asked for: their route needs the same right as
+ * changes. */
+static int write_decisions(const struct models *models, struct evbuffer *out)
+{
+    return models_decisions(models, DECISIONS_MAX, out);
+}
+
 static const struct route routes[] = {
-    {VIEW_EXPLAIN_PATH, "GET", view_explain, DOOR_ADMIN, 0, false},
-    {"/v1/completions", "POST", completion_serve, DOOR_PUBLIC,
-     OPENAI_COMPLETION, false},
-    {"/v1/chat/completions", "POST", completion_serve, DOOR_PUBLIC, OPENAI_CHAT,
-     false},
-    {FORWARD_SCHEDULE_PATH, "POST", schedule_serve, DOOR_PUBLIC, 0, false},
-    {SCHEDULE_DONE_PATH, "POST", schedule_done, DOOR_PUBLIC, 0, false},
-    {"/v1/models", "GET", view_models, DOOR_BOTH, 0, false},
-    {VIEW_MODEL_PATH, "GET", view_model, DOOR_BOTH, 0, false},
-    {"/health", "GET", view_health, DOOR_BOTH, 0, false},
-    {"/ready", "GET", view_ready, DOOR_BOTH, 0, false},
-    {"/metrics", "GET", view_metrics, DOOR_ADMIN, 0, false},
-    {"/admin/instances", "GET", view_instances, DOOR_ADMIN, 0, false},
-    {"/admin/instances", "POST", admin_add, DOOR_ADMIN, 0, false},
-    {"/admin/reload", "POST", admin_reload, DOOR_ADMIN, 0, false},
-    {"/", "GET", watch_page, DOOR_ALONE, 0, false},
-    {"/admin", "GET", watch_page, DOOR_ADMIN, 0, false},
-    {"/admin/events", "GET", watch_events, DOOR_ADMIN, 0, false},
-    {"/admin/overview", "GET", view_overview, DOOR_ADMIN, 0, false},
-    {"/admin/history", "GET", view_history, DOOR_ADMIN, 0, false},
-    {"/admin/decisions", "GET", view_decisions, DOOR_ADMIN, 0, false},
-    {"/admin/blocks", "GET", view_blocks, DOOR_ADMIN, 0, false},
-    {"/admin/blocks", "POST", view_blocks, DOOR_ADMIN, 0, false},
-    {"/admin/replicas", "POST", change_replicas, DOOR_ADMIN, 0, false},
-    {"/admin/bookings", "GET", view_bookings, DOOR_ADMIN, 0, false},
-    {"/admin/copies", "GET", view_copies, DOOR_ADMIN, 0, false},
-    {"/query", "POST", index_query, DOOR_ADMIN, 0, true},
-    {"/query_by_hash", "POST", index_query_by_hash, DOOR_ADMIN, 0, true},
-    {"/register", "POST", index_register, DOOR_ADMIN, 0, true},
-    {"/unregister", "POST", index_unregister, DOOR_ADMIN, 0, true},
-    {"/workers", "GET", index_workers, DOOR_ADMIN, 0, false},
-    {"/services", "GET", index_services, DOOR_ADMIN, 0, false},
-    {"/global_view", "GET", index_view, DOOR_ADMIN, 0, false},
-    {ADMIN_INSTANCE_PATH, "POST", admin_instance, DOOR_ADMIN, 0, false},
-    {ADMIN_INSTANCE_PATH, "DELETE", admin_remove, DOOR_ADMIN, 0, false},
+    {VIEW_EXPLAIN_PATH, "GET", view_explain, .doors = DOOR_ADMIN},
+    {"/v1/completions", "POST", completion_serve, .doors = DOOR_PUBLIC,
+     .kind = OPENAI_COMPLETION},
+    {"/v1/chat/completions", "POST", completion_serve, .doors = DOOR_PUBLIC,
+     .kind = OPENAI_CHAT},
+    {FORWARD_SCHEDULE_PATH, "POST", schedule_serve, .doors = DOOR_PUBLIC},
+    {SCHEDULE_DONE_PATH, "POST", schedule_done, .doors = DOOR_PUBLIC},
+    {"/v1/models", "GET", view_models, .doors = DOOR_BOTH},
+    {VIEW_MODEL_PATH, "GET", view_model, .doors = DOOR_BOTH},
+    {"/health", "GET", view_written, .doors = DOOR_BOTH,
+     .write = models_health},
+    {"/ready", "GET", view_ready, .doors = DOOR_BOTH},
+    {"/metrics", "GET", view_metrics, .doors = DOOR_ADMIN},
+    {"/admin/instances", "GET", view_written, .doors = DOOR_ADMIN,
+     .write = write_instances},
+    {"/admin/instances", "POST", admin_add, .doors = DOOR_ADMIN},
+    {"/admin/reload", "POST", admin_reload, .doors = DOOR_ADMIN},
+    {"/", "GET", watch_page, .doors = DOOR_ALONE},
+    {"/admin", "GET", watch_page, .doors = DOOR_ADMIN},
+    {"/admin/events", "GET", watch_events, .doors = DOOR_ADMIN},
+    {"/admin/overview", "GET", view_written, .doors = DOOR_ADMIN,
+     .write = models_overview},
+    {"/admin/history", "GET", view_written, .doors = DOOR_ADMIN,
+     .write = models_history},
+    {"/admin/decisions", "GET", view_written, .doors = DOOR_ADMIN,
+     .keyed = true, .write = write_decisions},
+    {"/admin/blocks", "GET", view_blocks, .doors = DOOR_ADMIN},
+    {"/admin/blocks", "POST", view_blocks, .doors = DOOR_ADMIN},
+    {"/admin/replicas", "POST", change_replicas, .doors = DOOR_ADMIN},
+    {"/admin/bookings", "GET", view_written, .doors = DOOR_ADMIN,
+     .write = models_bookings},
+    {"/admin/copies", "GET", view_written, .doors = DOOR_ADMIN,
+     .write = models_copies},
+    {"/query", "POST", index_query, .doors = DOOR_ADMIN, .types = true},
+    {"/query_by_hash", "POST", index_query_by_hash, .doors = DOOR_ADMIN,
+     .types = true},
+    {"/register", "POST", index_register, .doors = DOOR_ADMIN, .types = true},
+    {"/unregister", "POST", index_unregister, .doors = DOOR_ADMIN,
+     .types = true},
+    {"/workers", "GET", index_workers, .doors = DOOR_ADMIN},
+    {"/services", "GET", index_services, .doors = DOOR_ADMIN},
+    {"/global_view", "GET", index_view, .doors = DOOR_ADMIN},
+    {ADMIN_INSTANCE_PATH, "POST", admin_instance, .doors = DOOR_ADMIN},
+    {ADMIN_INSTANCE_PATH, "DELETE", admin_remove, .doors = DOOR_ADMIN},
 };
 
 #define ROUTES (sizeof(routes) / sizeof(routes[0]))
@@ -56,7 +79,7 @@ static bool leads(const struct route *route, struct http_slice path)
         route->serve != completion_serve)
         path.n = n;
     return http_is(path, route->path) ||
-           (open && path.n > n && memcmp(path.at, route->path, n) == 0);
+           (open && path.n > n && http_begins(path, route->path));
 }
 
 const struct route *routes_find(const struct http_head *head, unsigned door,
@@ -83,6 +106,13 @@ const struct route *routes_find(const struct http_head *head, unsigned door,
     return NULL;
 }
 
+struct http_slice routes_rest(const struct front_call *call)
+{
+    size_t n = strlen(call->route->path);
+
+    return (struct http_slice){call->head->path.at + n, call->head->path.n - n};
+}
+
 bool routes_public(struct http_slice path)
 {
     bool known = false;
@@ -97,13 +127,13 @@ bool routes_public(struct http_slice path)
     return !known;
 }
 
-void routes_set_unknown(const struct front_call *call, const char *hint,
-                        struct openai_error *error)
+int routes_set_unknown(const struct front_call *call, const char *hint,
+                       struct openai_error *error)
 {
     struct http_slice path = call->head->path;
     bool elsewhere = call->front->admin.server && !routes_public(path);
 
-    openai_error_set(
+    return openai_error_set(
         error, 404, "unknown_path", NULL, "path: \"%.*s\": %s%s",
         path.n < 100 ? (int)path.n : 100, path.at,
         elsewhere

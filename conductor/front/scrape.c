@@ -218,8 +218,7 @@ void view_metrics(const struct front_call *call)
         s->report = models_report_new(call->front->models);
     if (!s || !s->report) {
         free(s);
-        endpoint_set_no_memory(&error);
-        http_reply_error(call->conn, &error);
+        view_no_memory(call->conn);
         return;
     }
     s->front = call->front;

@@ -1,29 +1,27 @@
-/* Views: models, health, readiness, and why a request went where it went. */
+/* Views: models, health, readiness, why a request went where it went, where
+ * native workers have blocks, and how many shall have them. */
 #include <errno.h>
 #include <event2/buffer.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "conductor/front/internal.h"
+#include "base/log.h"
+#include "conductor/front/chain.h"
 #include "conductor/front/openai/reply.h"
-#include "conductor/http/escape.h"
+#include "conductor/front/routes.h"
 
-#define DECISIONS_MAX 16
 /* Limit on /v1/models: some thousand names, of several models. */
 #define MODELS_BYTES (16u << 20)
 
-static void reply_no_memory(struct http_conn *conn)
+void view_no_memory(struct http_conn *conn)
 {
-    struct openai_error error;
-
-    endpoint_set_no_memory(&error);
-    http_reply_error(conn, &error);
+    http_refuse(conn, 500, "out_of_memory", NULL, "out of memory");
 }
 
 static void reply_json(const struct front_call *call, struct text_buf *buf)
 {
     if (buf->error)
-        reply_no_memory(call->conn);
+        view_no_memory(call->conn);
     else
         http_reply(call->conn, 200, "application/json", buf->data, buf->len);
     text_buf_fini(buf);
@@ -118,14 +116,12 @@ void front_models(const struct models *models, char *text, size_t size)
 
 void view_model(const struct front_call *call)
 {
-    const char *at = call->head->path.at + strlen(VIEW_MODEL_PATH);
-    size_t n = call->head->path.n - strlen(VIEW_MODEL_PATH);
+    struct http_slice at = routes_rest(call);
     const struct models *all = call->front->models;
-    struct openai_error error;
     struct text_buf buf;
     char name[256], models[300];
 
-    http_unescape(at, n, name, sizeof(name));
+    (void)http_unescape(at.at, at.n, name, sizeof(name));
     const struct service *s = models_find(all, name, strlen(name));
     const struct service_name *other = NULL;
     size_t i = 0;
@@ -141,107 +137,120 @@ void view_model(const struct front_call *call)
         return;
     }
     front_models(all, models, sizeof(models));
-    openai_error_set(&error, 404, "model_not_found", "model",
-                     "model: \"%.*s%s\": does not exist; this server has %s",
-                     n < 100 ? (int)n : 100, at, n > 100 ? "..." : "", models);
-    http_reply_error(call->conn, &error);
+    http_refuse(call->conn, 404, "model_not_found", "model",
+                "model: \"%.*s%s\": does not exist; this server has %s",
+                at.n < 100 ? (int)at.n : 100, at.at, at.n > 100 ? "..." : "",
+                models);
 }
 
 void view_ready(const struct front_call *call)
 {
-    const struct front *front = call->front;
-    const struct service *s = models_first(front->models);
-    struct text_buf models;
+    const struct service *first = models_first(call->front->models), *s;
+    const char *comma = "";
     struct text_buf buf;
     bool yes = false;
 
-    text_buf_init(&models, 1 << 20);
-    for (const char *comma = ""; s; s = service_next(s), comma = ",") {
-        bool ready = service_ready(s);
-
-        yes = yes || ready;
-        text_buf_puts(&models, comma);
-        text_buf_json_str(&models, service_model(s)->name);
-        text_buf_puts(&models, ready ? ":true" : ":false");
-    }
-    yes = yes && !front->unready;
+    for (s = first; s && !yes; s = service_next(s))
+        yes = service_ready(s);
+    yes = yes && !call->front->unready;
     text_buf_init(&buf, 1 << 20);
-    text_buf_puts(&buf, yes ? "{\"ready\":true,\"models\":{"
-                            : "{\"ready\":false,\"models\":{");
-    text_buf_add(&buf, models.data, models.len);
+    text_buf_printf(&buf, "{\"ready\":%s,\"models\":{", yes ? "true" : "false");
+    for (s = first; s; s = service_next(s), comma = ",") {
+        text_buf_member(&buf, comma, service_model(s)->name);
+        text_buf_puts(&buf, service_ready(s) ? ":true" : ":false");
+    }
     text_buf_puts(&buf, "}}\n");
     http_reply(call->conn, yes ? 200 : 503, "application/json", buf.data,
                buf.len);
     text_buf_fini(&buf);
-    text_buf_fini(&models);
 }
 
-void view_reply(struct http_conn *conn, const char *type, struct evbuffer *buf,
-                int rc)
+/* Answers with the JSON in buf, or, if rc is not 0 or buf NULL, with out of
+ * memory; rc -ENOENT, -EBUSY: it was answered. Takes buf. */
+static void view_reply(struct http_conn *conn, struct evbuffer *buf, int rc)
 {
     const void *body = buf && !rc ? evbuffer_pullup(buf, -1) : NULL;
 
     if (body)
-        http_reply(conn, 200, type, body, evbuffer_get_length(buf));
-    else
-        reply_no_memory(conn);
+        http_reply(conn, 200, "application/json", body,
+                   evbuffer_get_length(buf));
+    else if (rc != -ENOENT && rc != -EBUSY)
+        view_no_memory(conn);
     if (buf)
         evbuffer_free(buf);
 }
 
-void view_health(const struct front_call *call)
-{
-    struct evbuffer *buf = evbuffer_new();
-
-    view_reply(call->conn, "application/json", buf,
-               buf ? models_health(call->front->models, buf) : -ENOMEM);
-}
-
-void view_instances(const struct front_call *call)
-{
-    struct evbuffer *buf = evbuffer_new();
-
-    view_reply(call->conn, "application/json", buf,
-               buf ? models_instances(call->front->models, SIZE_MAX, buf)
-                   : -ENOMEM);
-}
-
-void view_bookings(const struct front_call *call)
-{
-    struct evbuffer *buf = evbuffer_new();
-
-    view_reply(call->conn, "application/json", buf,
-               buf ? models_bookings(call->front->models, buf) : -ENOMEM);
-}
-
-void view_overview(const struct front_call *call)
-{
-    struct evbuffer *buf = evbuffer_new();
-
-    view_reply(call->conn, "application/json", buf,
-               buf ? models_overview(call->front->models, buf) : -ENOMEM);
-}
-
-void view_history(const struct front_call *call)
-{
-    struct evbuffer *buf = evbuffer_new();
-
-    view_reply(call->conn, "application/json", buf,
-               buf ? models_history(call->front->models, buf) : -ENOMEM);
-}
-
-/* Decisions show what clients asked for, so they need the same right as
- * changes. */
-void view_decisions(const struct front_call *call)
+void view_written(const struct front_call *call)
 {
     struct evbuffer *buf;
 
-    if (!admin_may_change(call))
+    if (call->route->keyed && !admin_may_change(call))
         return;
     buf = evbuffer_new();
-    view_reply(call->conn, "application/json", buf,
-               buf ? models_decisions(call->front->models, DECISIONS_MAX, buf)
-                   : -ENOMEM);
+    view_reply(call->conn, buf,
+               buf ? call->route->write(call->front->models, buf) : -ENOMEM);
+}
+
+/* Reads which blocks the request is about. On false it was answered. */
+static bool read_chain(const struct front_call *call, bool copies,
+                       struct chain *chain)
+{
+    struct openai_error error;
+
+    if (chain_read(call->head->query, call->body, call->n, copies, chain,
+                   &error) == 0)
+        return true;
+    http_reply_error(call->conn, &error);
+    return false;
+}
+
+void view_blocks(const struct front_call *call)
+{
+    struct evbuffer *buf;
+    struct chain chain;
+    int rc;
+
+    if (!read_chain(call, false, &chain))
+        return;
+    buf = evbuffer_new();
+    rc = buf ? models_blocks(call->front->models, chain.key, chain.tokens,
+                             chain.n, buf)
+             : -ENOMEM;
+    chain_fini(&chain);
+    if (rc == -ENOENT)
+        http_refuse(call->conn, 404, "no_native_workers", NULL,
+                    "this server has no native workers");
+    view_reply(call->conn, buf, rc);
+}
+
+void change_replicas(const struct front_call *call)
+{
+    char peer[HTTP_PEER_BYTES];
+    struct evbuffer *buf;
+    struct chain chain;
+    int rc;
+
+    if (!admin_may_change(call) || !read_chain(call, true, &chain))
+        return;
+    buf = evbuffer_new();
+    rc = buf ? models_replicas(call->front->models, chain.tokens, chain.n,
+                               chain.copies, buf)
+             : -ENOMEM;
+    if (rc != -ENOENT && rc != -EBUSY) {
+        http_peer(call->conn, peer);
+        log_info(
+            "%u copies of a prompt of %zu tokens: ordered over /admin by %s",
+            chain.copies, chain.n, peer);
+    }
+    chain_fini(&chain);
+    if (rc == -EBUSY)
+        http_refuse(call->conn, 409, "another_leads", NULL,
+                    "another conductor leads, and only the leader orders "
+                    "copies: ask the one with conductor_state_leader 1");
+    else if (rc == -ENOENT)
+        http_refuse(call->conn, 404, "no_blocks", NULL,
+                    "no native worker has a block of this prompt");
+    view_reply(call->conn, buf, rc);
 }
 
 /* Returns the request's id within an answer's: without "cmpl-" or
@@ -257,26 +266,20 @@ static const char *in_answers_id(const char *id)
 /* Explains a decision: the path ends in the request's id. */
 void view_explain(const struct front_call *call)
 {
-    const char *id = call->head->path.at + strlen(VIEW_EXPLAIN_PATH);
-    size_t n = call->head->path.n - strlen(VIEW_EXPLAIN_PATH);
+    struct http_slice id = routes_rest(call);
     struct evbuffer *buf = evbuffer_new();
-    struct openai_error error;
     char text[64] = "";
     int rc = buf ? -ENOENT : -ENOMEM;
 
-    if (n < sizeof(text))
-        memcpy(text, id, n);
+    if (id.n < sizeof(text))
+        memcpy(text, id.at, id.n);
     if (buf && *text)
         rc = models_explain(call->front->models, text, buf);
     if (rc == -ENOENT && *in_answers_id(text))
         rc = models_explain(call->front->models, in_answers_id(text), buf);
-    if (rc != -ENOENT) {
-        view_reply(call->conn, "application/json", buf, rc);
-        return;
-    }
-    evbuffer_free(buf);
-    openai_error_set(&error, 404, "unknown_request", NULL,
-                     "request: \"%.*s\": is unknown, or no longer kept",
-                     n < 40 ? (int)n : 40, id);
-    http_reply_error(call->conn, &error);
+    if (rc == -ENOENT)
+        http_refuse(call->conn, 404, "unknown_request", NULL,
+                    "request: \"%.*s\": is unknown, or no longer kept",
+                    id.n < 40 ? (int)id.n : 40, id.at);
+    view_reply(call->conn, buf, rc);
 }

@@ -1,7 +1,6 @@
 /* Chunked bodies (RFC 9112, section 7.1). */
 #include <errno.h>
 
-#include "conductor/http/chars.h"
 #include "conductor/http/parse.h"
 
 enum {
@@ -18,15 +17,7 @@ enum {
 #define MAX_CHUNK_LINE_BYTES 4096
 #define MAX_CHUNK_BYTES ((uint64_t)1 << 40)
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
-/* Handles the end of a size's line, or of a trailer line (with a colon). */
+/* The end of a line with a size, or of a trailer line, which needs a colon. */
 static int end_line(struct http_chunked *d)
 {
     bool empty = d->line == 0;
@@ -49,7 +40,7 @@ static int end_line(struct http_chunked *d)
  * white space only a semicolon may follow: lenient parsers differ there. */
 static int size_byte(struct http_chunked *d, char c)
 {
-    int digit = d->state == CHUNK_SIZE ? hex_digit(c) : -1;
+    int digit = d->state == CHUNK_SIZE ? http_hex(c) : -1;
 
     if (digit >= 0) {
         d->left = d->left << 4 | (uint64_t)digit;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "conductor/http/chars.h"
+#define HTTP_LENGTH_MAX INT64_C(999999999999999999) /* 18 digits */
 
 static long refuse(struct http_fault *fault, int status, const char *message)
 {
@@ -16,7 +16,7 @@ static long refuse(struct http_fault *fault, int status, const char *message)
 const struct http_slice *http_find(const struct http_head *head,
                                    const char *name)
 {
-    struct http_slice like = {name, strlen(name)};
+    struct http_slice like = http_text(name);
 
     for (size_t i = 0; i < head->n_headers; i++)
         if (http_is_alike(head->headers[i].name, like))
@@ -58,7 +58,7 @@ static long take_line(const char **at, const char *end, struct http_slice *line,
     return 1;
 }
 
-static struct http_slice trim(struct http_slice s)
+struct http_slice http_trim(struct http_slice s)
 {
     while (s.n && (*s.at == ' ' || *s.at == '\t')) {
         s.at++;
@@ -67,6 +67,19 @@ static struct http_slice trim(struct http_slice s)
     while (s.n && (s.at[s.n - 1] == ' ' || s.at[s.n - 1] == '\t'))
         s.n--;
     return s;
+}
+
+bool http_next_item(struct http_slice *list, struct http_slice *item)
+{
+    const char *comma = memchr(list->at, ',', list->n);
+    size_t n = comma ? (size_t)(comma - list->at) : list->n;
+
+    if (list->n == 0)
+        return false;
+    *item = http_trim((struct http_slice){list->at, n});
+    n += comma ? 1 : 0;
+    *list = (struct http_slice){list->at + n, list->n - n};
+    return true;
 }
 
 /*
@@ -81,8 +94,7 @@ static struct http_slice target_path(struct http_slice target,
     const char *end = target.at + target.n, *at = target.at;
     const char *at_query;
 
-    if (target.n >= sizeof(scheme) - 1 &&
-        strncasecmp(at, scheme, sizeof(scheme) - 1) == 0) {
+    if (http_begins_fold(target, scheme)) {
         at += sizeof(scheme) - 1;
         while (at < end && *at != '/' && *at != '?')
             at++;
@@ -106,9 +118,7 @@ static long parse_request_line(struct http_slice line, struct http_head *out,
     struct http_slice version;
 
     space = memchr(line.at, ' ', line.n);
-    if (!space)
-        return refuse(fault, 400, "the request line isn't HTTP/1");
-    second = memchr(space + 1, ' ', (size_t)(end - space - 1));
+    second = space ? memchr(space + 1, ' ', (size_t)(end - space - 1)) : NULL;
     if (!second)
         return refuse(fault, 400, "the request line isn't HTTP/1");
     out->method = (struct http_slice){line.at, (size_t)(space - line.at)};
@@ -127,17 +137,24 @@ static long parse_request_line(struct http_slice line, struct http_head *out,
     return 0;
 }
 
+int64_t http_number(struct http_slice s, int64_t most)
+{
+    int64_t n = 0;
+
+    for (size_t i = 0; i < s.n; i++) {
+        if (s.at[i] < '0' || s.at[i] > '9' || n > most / 10)
+            return -1;
+        n = n * 10 + (s.at[i] - '0');
+    }
+    return s.n > 0 && n <= most ? n : -1;
+}
+
 static long parse_length(struct http_slice value, struct http_head *out,
                          struct http_fault *fault)
 {
-    int64_t length = 0;
+    int64_t length = value.n <= 18 ? http_number(value, HTTP_LENGTH_MAX) : -1;
 
-    for (size_t i = 0; i < value.n; i++) {
-        if (value.at[i] < '0' || value.at[i] > '9' || i >= 18)
-            return refuse(fault, 400, "Content-Length isn't a number");
-        length = length * 10 + (value.at[i] - '0');
-    }
-    if (value.n == 0)
+    if (length < 0)
         return refuse(fault, 400, "Content-Length isn't a number");
     if (out->content_length >= 0)
         return refuse(fault, 400, "two Content-Length headers");
@@ -149,15 +166,11 @@ static long parse_length(struct http_slice value, struct http_head *out,
  * "close" wins over "keep-alive" in any place. */
 static void apply_connection(struct http_slice value, struct http_head *out)
 {
-    while (value.n) {
-        const char *comma = memchr(value.at, ',', value.n);
-        size_t n = comma ? (size_t)(comma - value.at) : value.n;
-        struct http_slice item = trim((struct http_slice){value.at, n});
+    struct http_slice item;
 
+    while (http_next_item(&value, &item)) {
         out->close = out->close || http_is_fold(item, "close");
         out->keep_alive = out->keep_alive || http_is_fold(item, "keep-alive");
-        n += comma ? 1 : 0;
-        value = (struct http_slice){value.at + n, value.n - n};
     }
 }
 
@@ -199,7 +212,7 @@ static long parse_header(struct http_slice line, struct http_head *out,
     if (out->n_headers == HTTP_MAX_HEADERS)
         return refuse(fault, 431, "more than 64 headers");
     header->name = (struct http_slice){line.at, (size_t)(colon - line.at)};
-    header->value = trim(
+    header->value = http_trim(
         (struct http_slice){colon + 1, (size_t)(line.at + line.n - colon - 1)});
     if (!is_token_slice(header->name))
         return refuse(fault, 400, "a header's name isn't a token");
@@ -210,38 +223,25 @@ static long parse_header(struct http_slice line, struct http_head *out,
     return apply_header(header->name, header->value, out, fault);
 }
 
-/* Parses all headers and their empty line, and moves *at past them. Returns 1;
- * 0: more bytes are needed; or refuses. */
-static long parse_headers(const char **at, const char *end,
-                          struct http_head *out, struct http_fault *fault)
-{
-    for (;;) {
-        struct http_slice line;
-        long rc = take_line(at, end, &line, fault);
-
-        if (rc <= 0)
-            return rc;
-        if (line.n == 0)
-            return 1;
-        rc = parse_header(line, out, fault);
-        if (rc)
-            return rc;
-    }
-}
-
-/* Parses the headers, and checks body and connection against them. */
-static long parse_rest(const char **p, const char *end, struct http_head *out,
+/* Parses all headers and their empty line, moves *at past them, and checks what
+ * they say of body and connection. Returns 1; 0: more bytes are needed; or
+ * refuses. */
+static long parse_rest(const char **at, const char *end, struct http_head *out,
                        struct http_fault *fault)
 {
-    long rc = parse_headers(p, end, out, fault);
+    struct http_slice line;
+    long rc;
 
+    while ((rc = take_line(at, end, &line, fault)) > 0 && line.n > 0)
+        if ((rc = parse_header(line, out, fault)))
+            return rc;
     if (rc <= 0)
         return rc;
     if (out->close)
         out->keep_alive = false;
     if (out->chunked && (out->content_length >= 0 || out->http10))
         return refuse(fault, 400, "Transfer-Encoding is not allowed here");
-    return rc;
+    return 1;
 }
 
 long http_parse_head(const char *bytes, size_t n, struct http_head *out,
@@ -266,6 +266,21 @@ long http_parse_head(const char *bytes, size_t n, struct http_head *out,
     if (!out->http10 && out->n_hosts == 0) /* RFC 9112, 3.2 */
         return refuse(fault, 400, "a request of HTTP/1.1 needs a Host header");
     return p - bytes;
+}
+
+size_t http_unescape(const char *at, size_t n, char *out, size_t size)
+{
+    size_t length = 0, used;
+
+    for (size_t i = 0; i < n; i += used) {
+        if (length + 1 == size) {
+            *out = '\0';
+            return 0;
+        }
+        out[length++] = (char)http_decode(at + i, n - i, &used);
+    }
+    out[length] = '\0';
+    return length;
 }
 
 static void move(struct http_slice *s, const char *from, size_t n,

@@ -80,7 +80,26 @@ void http_head_move(struct http_head *head, const char *from, size_t n,
 const struct http_slice *http_find(const struct http_head *head,
                                    const char *name);
 
-/* Returns whether slice `s` and C string `text`, both borrowed, are equal. */
+/* Returns the slice without the blanks and tabs around it. */
+struct http_slice http_trim(struct http_slice s);
+
+/* Decodes %XX in the n bytes at `at` into out (size), with a NUL; a % without
+ * two hex digits stays. out may be `at`. Returns the bytes written; 0 with ""
+ * if they do not fit. */
+size_t http_unescape(const char *at, size_t n, char *out, size_t size);
+
+/* Cuts the first item, trimmed, off a list with commas (RFC 9110, 5.6.1).
+ * Returns false: the list is empty. */
+bool http_next_item(struct http_slice *list, struct http_slice *item);
+
+/* Returns a C string, borrowed, as a slice. */
+static inline struct http_slice http_text(const char *text)
+{
+    return (struct http_slice){text, strlen(text)};
+}
+
+/* Returns whether slice `s` and C string `text`, both borrowed, are the same
+ * bytes. */
 static inline bool http_is(struct http_slice s, const char *text)
 {
     return s.n == strlen(text) && memcmp(s.at, text, s.n) == 0;
@@ -96,7 +115,64 @@ static inline bool http_is_alike(struct http_slice a, struct http_slice b)
 /* Returns the same for a slice and a C string. */
 static inline bool http_is_fold(struct http_slice s, const char *text)
 {
-    return http_is_alike(s, (struct http_slice){text, strlen(text)});
+    return http_is_alike(s, http_text(text));
+}
+
+/* Returns whether a slice begins with a C string; with http_begins_fold() in
+ * any case.
+ */
+static inline bool http_begins(struct http_slice s, const char *with)
+{
+    return s.n >= strlen(with) && memcmp(s.at, with, strlen(with)) == 0;
+}
+
+static inline bool http_begins_fold(struct http_slice s, const char *with)
+{
+    return s.n >= strlen(with) && strncasecmp(s.at, with, strlen(with)) == 0;
+}
+
+/* Returns a number in digits, 0 to `most`; -1: it is none, or larger. */
+int64_t http_number(struct http_slice s, int64_t most);
+
+/* A byte of a token, as the name of a header (RFC 9110, section 5.6.2). */
+static inline bool http_is_token(unsigned char c)
+{
+#define BIT(c) (UINT64_C(1) << ((c) % 64))
+    static const uint64_t tokens[4] = {
+        UINT64_C(0x3ff) << '0' | BIT('!') | BIT('#') | BIT('$') | BIT('%') |
+            BIT('&') | BIT('\'') | BIT('*') | BIT('+') | BIT('-') | BIT('.'),
+        UINT64_C(0x3ffffff) << 'A' % 64 | UINT64_C(0x3ffffff) << 'a' % 64 |
+            BIT('^') | BIT('_') | BIT('`') | BIT('|') | BIT('~'),
+    };
+#undef BIT
+
+    return tokens[c / 64] >> c % 64 & 1;
+}
+
+/* Returns a hex digit's value; -1: it is none. */
+static inline int http_hex(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Returns the first byte of at[0 .. n) with a %XX decoded, n > 0; *used: its
+ * length there. */
+static inline int http_decode(const char *at, size_t n, size_t *used)
+{
+    int high = n > 2 && *at == '%' ? http_hex(at[1]) : -1;
+    int low = high >= 0 ? http_hex(at[2]) : -1;
+
+    *used = low >= 0 ? 3 : 1;
+    return low >= 0 ? high * 16 + low : (unsigned char)*at;
+}
+
+/* A byte of a header's value: no control character but a tab (section 5.5). */
+static inline bool http_is_text(unsigned char c)
+{
+    return c == '\t' || (c >= 0x20 && c != 0x7f);
 }
 
 /* Decoder of a chunked body; trailers are parsed like headers, and dropped.

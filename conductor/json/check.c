@@ -1,7 +1,9 @@
 /* Checks that a value is JSON, up to its end, without making an object of any
- * part of it. */
+ * part of it; and says where a walk is and what is wrong there. */
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +15,47 @@
 /* A number of fewer bytes and without an exponent is finite as a double. */
 #define PLAIN_BYTES 300
 #define NUMBER_BYTES 1024
+#define SHOWN_BYTES 24
+
+int json_walk_fail(struct json_walk *w, const char *format, ...)
+{
+    va_list args;
+
+    w->error_at = (size_t)(w->p - w->body);
+    w->error_param = w->param;
+    va_start(args, format);
+    vsnprintf(w->error, sizeof(w->error), format, args);
+    va_end(args);
+    return -EINVAL;
+}
+
+int json_walk_shown(const struct json_walk *w)
+{
+    const char *p = w->p;
+    int n = 0;
+
+    while (n < SHOWN_BYTES && p + n < w->end && p[n] > ' ' && p[n] < 0x7f &&
+           (n == 0 || !strchr(",[]{}", p[n])))
+        n++;
+    return n;
+}
+
+char json_walk_peek(struct json_walk *w)
+{
+    w->p = json_skip_space(w->p, w->end);
+    return w->p < w->end ? *w->p : '\0';
+}
+
+int json_walk_fail_syntax(struct json_walk *w, const char *expected)
+{
+    size_t at = (size_t)(w->p - w->body);
+
+    if (w->p == w->end)
+        return json_walk_fail(w, "the body ends at byte %zu; expected %s", at,
+                              expected);
+    return json_walk_fail(
+        w, "the body isn't valid JSON at byte %zu: expected %s", at, expected);
+}
 
 /* The open brackets, and for each whether it opened an object. */
 struct brackets {

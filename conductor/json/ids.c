@@ -9,12 +9,13 @@
 #include "conductor/json/ids.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <string.h>
 
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
+
+#include "conductor/json/walk.h"
 
 /* Returns the number that eight digits spell; x holds them as bytes from 0 to
  * 9, the first digit in the lowest byte. */
@@ -24,13 +25,6 @@ static uint32_t eight_digits(uint64_t x)
     x = (x & 0x000000ff000000ffu) * 0x000f424000000064u +
         (x >> 16 & 0x000000ff000000ffu) * 0x0000271000000001u;
     return (uint32_t)(x >> 32);
-}
-
-static const char *skip_space(const char *p, const char *end)
-{
-    while (p < end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t'))
-        p++;
-    return p;
 }
 
 /* Reads one number, a byte at a time. Returns the byte after it, or NULL with
@@ -131,7 +125,7 @@ static const char *fast_ids(const char *p, const char *end, size_t stride,
 int json_ids_read(const char **at, const char *end, uint32_t *out,
                   size_t *n_out, const char **why)
 {
-    const char *p = skip_space(*at, end);
+    const char *p = json_skip_space(*at, end);
     uint32_t *o = out;
     size_t stride = 1;
 
@@ -143,12 +137,12 @@ int json_ids_read(const char **at, const char *end, uint32_t *out,
 #ifdef __SSE2__
         p = fast_ids(p, end, stride, &o);
 #endif
-        p = skip_space(p, end);
+        p = json_skip_space(p, end);
         after = slow_id(p, end, o, why);
         if (!after)
             goto bad;
         o++;
-        p = skip_space(after, end);
+        p = json_skip_space(after, end);
         if (p < end && *p == ']')
             break;
         if (p == end || *p != ',') {
@@ -157,7 +151,7 @@ int json_ids_read(const char **at, const char *end, uint32_t *out,
         }
         p++;
         stride = p < end && *p == ' ' ? 2 : 1;
-        p = skip_space(p, end);
+        p = json_skip_space(p, end);
     }
 closed:
     *at = p + 1;

@@ -71,37 +71,13 @@ static int add_span(struct json_walk *w, size_t start, size_t count)
     return 0;
 }
 
-/* Makes room for all ids that the remaining bytes of the body can hold, so that
- * one allocation is enough. */
-static int reserve_ids(struct json_walk *w)
-{
-    struct json_scan *out = of(w)->out;
-    size_t cap = (size_t)(w->end - w->p) / 2 + 2;
-
-    if (out->ids)
-        return 0;
-    out->ids = malloc(cap * sizeof(*out->ids));
-    return out->ids ? 0 : -ENOMEM;
-}
-
-static int reserve_bytes(struct json_walk *w)
-{
-    struct json_scan *out = of(w)->out;
-
-    if (out->bytes)
-        return 0;
-    out->bytes = malloc((size_t)(w->end - w->p) + JSON_TEXT_SLACK_BYTES);
-    return out->bytes ? 0 : -ENOMEM;
-}
-
 /* Returns where the value at p must have ended; a value far longer than a
  * window is not read to its end. */
-static const char *must_end(const struct json_walk *w, size_t taken)
+static const char *must_end(struct json_walk *w, size_t taken)
 {
-    size_t most = of((struct json_walk *)w)->limits->max_span_bytes;
-    size_t left = most > taken ? most - taken : 0;
+    size_t most = of(w)->limits->max_span_bytes;
 
-    return most && left < (size_t)(w->end - w->p) ? w->p + left : w->end;
+    return most ? json_walk_within(w, most > taken ? most - taken : 0) : w->end;
 }
 
 static int fail_long(struct json_walk *w)
@@ -118,15 +94,15 @@ static int take_text(struct json_walk *w, const char *)
     struct json_scan *out = of(w)->out;
     const char *why;
     size_t n;
-    int rc;
 
     if (w->p == w->end || *w->p != '"')
         return json_walk_fail(w,
                               "%s[%zu]: %.*s: must be a text, as the first is",
                               w->param, out->n_spans, json_walk_shown(w), w->p);
-    rc = reserve_bytes(w);
-    if (rc)
-        return rc;
+    if (!out->bytes) /* of all texts that may still come */
+        out->bytes = malloc((size_t)(w->end - w->p) + JSON_TEXT_SLACK_BYTES);
+    if (!out->bytes)
+        return -ENOMEM;
     w->p++;
     const char *end =
         must_end(w, of(w)->kind == JSON_SCAN_MESSAGES ? out->n_bytes : 0);
@@ -136,9 +112,8 @@ static int take_text(struct json_walk *w, const char *)
                    ? fail_long(w)
                    : json_walk_fail(w, "%s: %s, at byte %zu of the body",
                                     w->param, why, (size_t)(w->p - w->body));
-    rc = add_span(w, out->n_bytes, n);
     out->n_bytes += n;
-    return rc;
+    return add_span(w, out->n_bytes - n, n);
 }
 
 /* Reads an array of ids, from its '[', into a span of ids. */
@@ -147,7 +122,6 @@ static int take_ids(struct json_walk *w, const char *)
     struct json_scan *out = of(w)->out;
     const char *why;
     size_t n, index = out->n_spans;
-    int rc;
     char outer[32] = "";
 
     if (w->p == w->end || *w->p != '[')
@@ -155,16 +129,17 @@ static int take_ids(struct json_walk *w, const char *)
                               "%s[%zu]: %.*s: must be an array of token ids, "
                               "as the first is",
                               w->param, index, json_walk_shown(w), w->p);
-    rc = reserve_ids(w);
-    if (rc)
-        return rc;
+    if (!out->ids) /* of all ids that may still come */
+        out->ids =
+            malloc(((size_t)(w->end - w->p) / 2 + 2) * sizeof(*out->ids));
+    if (!out->ids)
+        return -ENOMEM;
     w->p++;
     const char *end = must_end(w, 0);
 
     if (json_ids_read(&w->p, end, out->ids + out->n_ids, &n, &why) == 0) {
-        rc = add_span(w, out->n_ids, n);
         out->n_ids += n;
-        return rc;
+        return add_span(w, out->n_ids - n, n);
     }
     if (end < w->end && w->p >= end)
         return fail_long(w);
@@ -177,11 +152,10 @@ static int take_ids(struct json_walk *w, const char *)
 /* "prompt": a text, ids, texts, or arrays of ids. */
 static int take_prompt(struct json_walk *w)
 {
-    const char *open = w->p;
-    char c;
-    int rc;
+    const char *first = json_skip_space(w->p + (w->p < w->end), w->end);
+    char c = first < w->end ? *first : '\0';
+    int rc = flush_rest(w);
 
-    rc = flush_rest(w);
     if (rc)
         return rc;
     w->param = "prompt";
@@ -189,9 +163,6 @@ static int take_prompt(struct json_walk *w)
         of(w)->out->form = JSON_FORM_TEXT;
         rc = take_text(w, NULL);
     } else if (json_walk_peek(w) == '[') {
-        w->p++;
-        c = json_walk_peek(w);
-        w->p = open;
         of(w)->out->form = c == '"'   ? JSON_FORM_TEXTS
                            : c == '[' ? JSON_FORM_ID_ARRAYS
                                       : JSON_FORM_IDS;
@@ -269,10 +240,9 @@ static int on_message_member(struct json_walk *w, const char *key)
 
 static int on_message(struct json_walk *w, const char *)
 {
-    int rc;
+    int rc = json_walk_peek(w) == '{' ? json_walk_object(w, on_message_member)
+                                      : json_walk_skip(w);
 
-    rc = json_walk_peek(w) == '{' ? json_walk_object(w, on_message_member)
-                                  : json_walk_skip(w);
     of(w)->message++;
     return rc;
 }
@@ -298,8 +268,6 @@ static int skip_member(struct json_walk *w, const char *key)
 
 static int on_member(struct json_walk *w, const char *key)
 {
-    int rc;
-
     if (of(w)->kind == JSON_SCAN_PROMPT && strcmp(key, "prompt") == 0)
         return take_prompt(w);
     if (of(w)->kind == JSON_SCAN_PROMPT || strcmp(key, "messages") != 0 ||
@@ -307,7 +275,7 @@ static int on_member(struct json_walk *w, const char *key)
         return skip_member(w, key);
     w->param = "messages";
     of(w)->out->form = JSON_FORM_MESSAGES;
-    rc = json_walk_array(w, on_message);
+    int rc = json_walk_array(w, on_message);
     if (rc == 0)
         w->param = NULL;
     return rc;
@@ -334,11 +302,10 @@ int json_scan(const char *body, size_t n, enum json_scan_kind kind,
         rc = json_walk_object(w, on_member);
     else
         rc = json_walk_fail_syntax(w, "an object");
-    if (rc == 0) {
-        json_walk_peek(w);
-        rc = w->p == w->end ? flush_rest(w)
-                            : json_walk_fail_syntax(w, "the end");
-    }
+    if (rc == 0)
+        rc = json_walk_peek(w) || w->p < w->end
+                 ? json_walk_fail_syntax(w, "the end")
+                 : flush_rest(w);
     if (rc) {
         text_buf_fini(&c.rest);
         out->error_at = w->error_at;

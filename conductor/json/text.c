@@ -23,12 +23,21 @@ static bool is_special(char c)
 }
 
 #ifdef __x86_64__
+/* Bit i is set if byte i of 16 is special. */
+static unsigned special_of(__m128i v)
+{
+    const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\');
+    const __m128i control = _mm_set1_epi8(0x1f);
+
+    return (unsigned)_mm_movemask_epi8(_mm_or_si128(
+        _mm_or_si128(_mm_cmpeq_epi8(v, quote), _mm_cmpeq_epi8(v, slash)),
+        _mm_cmpeq_epi8(_mm_min_epu8(v, control), v)));
+}
+
 /* Copies whole 32-byte blocks until one holds a special byte. Returns the plain
  * bytes before it; up to 32 bytes after them are overwritten. */
 static size_t copy_sse2(const char *p, size_t n, char *out, bool *high)
 {
-    const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\');
-    const __m128i control = _mm_set1_epi8(0x1f);
     __m128i seen = _mm_setzero_si128();
     size_t at = 0;
 
@@ -38,14 +47,10 @@ static size_t copy_sse2(const char *p, size_t n, char *out, bool *high)
         for (unsigned i = 0; i < 2; i++) {
             __m128i v = _mm_loadu_si128(
                 (const __m128i *)(const void *)(p + at + 16 * i));
-            __m128i hit =
-                _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(v, quote),
-                                          _mm_cmpeq_epi8(v, slash)),
-                             _mm_cmpeq_epi8(_mm_min_epu8(v, control), v));
 
             _mm_storeu_si128((__m128i *)(void *)(out + at + 16 * i), v);
             seen = _mm_or_si128(seen, v);
-            special |= (unsigned)_mm_movemask_epi8(hit) << (16 * i);
+            special |= special_of(v) << (16 * i);
         }
         if (special) {
             at += (unsigned)__builtin_ctz(special);
@@ -174,19 +179,6 @@ int json_text_read(const char **at, const char *end, char *out, size_t *n_out,
     *n_out = n;
     return 0;
 }
-
-#ifdef __x86_64__
-/* Bit i is set if byte i of 16 is special. */
-static unsigned special_of(__m128i v)
-{
-    const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\');
-    const __m128i control = _mm_set1_epi8(0x1f);
-
-    return (unsigned)_mm_movemask_epi8(_mm_or_si128(
-        _mm_or_si128(_mm_cmpeq_epi8(v, quote), _mm_cmpeq_epi8(v, slash)),
-        _mm_cmpeq_epi8(_mm_min_epu8(v, control), v)));
-}
-#endif
 
 /* Returns the first byte that is not plain: a quote, a backslash or a control
  * character. */

@@ -121,3 +121,9 @@ void text_buf_json_str(struct text_buf *b, const char *text)
     else
         text_buf_puts(b, "null");
 }
+
+void text_buf_member(struct text_buf *b, const char *name, const char *text)
+{
+    text_buf_puts(b, name);
+    text_buf_json_str(b, text);
+}

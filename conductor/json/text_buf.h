@@ -53,7 +53,9 @@ void text_buf_json(struct text_buf *b, const char *text, size_t n);
 /* As text_buf_json without quotes, to build a string from pieces. */
 void text_buf_json_piece(struct text_buf *b, const char *text, size_t n);
 
-/* Appends a C string as a JSON string, NULL as null. */
+/* Append a C string as a JSON string, NULL as null; likewise behind a member's
+ * name, as `,"name":`. */
 void text_buf_json_str(struct text_buf *b, const char *text);
+void text_buf_member(struct text_buf *b, const char *name, const char *text);
 
 #endif

@@ -55,6 +55,14 @@ static inline bool json_is_space(char c)
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
+/* Returns the first byte of [p, end) that isn't white space, or `end`. */
+static inline const char *json_skip_space(const char *p, const char *end)
+{
+    while (p < end && json_is_space(*p))
+        p++;
+    return p;
+}
+
 /* Returns how many bytes of the value at p a message shows: up to a delimiter,
  * 24 at most, all printable. */
 int json_walk_shown(const struct json_walk *w);
@@ -80,6 +88,21 @@ char json_walk_peek(struct json_walk *w);
  * Returns false, with p where it was, if it is no integer or needs more bits.
  */
 [[nodiscard]] bool json_walk_bits(struct json_walk *w, uint64_t *out);
+
+/* Returns the byte that a value at p of at most `most` bytes ends before. */
+static inline const char *json_walk_within(const struct json_walk *w,
+                                           size_t most)
+{
+    return most < (size_t)(w->end - w->p) ? w->p + most : w->end;
+}
+
+/* Returns how many bytes of a prompt for a window are read: 32 for each token,
+ * as an id has at most ten digits, and something may stand between two ids; or
+ * 1 MiB if that is more. */
+static inline size_t json_prompt_bytes(size_t window_tokens)
+{
+    return window_tokens > 32768 ? 32 * window_tokens : (size_t)1 << 20;
+}
 
 /* Walks the object whose '{' is at p, and calls `read` for each value.
  * Returns 0 or the first error. A name of more than 256 bytes, or with a

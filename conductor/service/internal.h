@@ -79,7 +79,7 @@ struct service {
     struct model_names names; /* of `engines` */
     struct requests requests;
     struct tickets tickets; /* ticket/ */
-    struct warm warm;       /* request/warm.c */
+    struct warm warm;       /* worker/warm.c */
     struct roles *roles;    /* worker/switch.c */
     struct {
         struct event *event;

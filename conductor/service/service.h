@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "conductor/http/parse.h"
 #include "conductor/service/tenant/terms.h"
 
 #define SERVICE_NAME_BYTES 64   /* of an instance */
@@ -27,7 +28,6 @@
 #define SERVICE_ERROR_BYTES 512 /* of a message */
 
 struct evbuffer;
-struct http_head;
 struct models;
 struct service;
 struct service_request;
@@ -78,22 +78,16 @@ struct service_request_params {
     int64_t slo_tbt_us;     /* 0 = the configuration's default */
     const char *salt;       /* isolates a tenant's cache; NULL = none */
     uint64_t session;       /* hash of the session; 0 = none */
-    const char *session_id; /* (n_session_id): the client's id of the session */
-    size_t n_session_id;
-    const char *client_id; /* (n_client_id): the client's id of the request; n 0
-                              = none */
-    size_t n_client_id;
-    const char *trace; /* (n_trace): the client's traceparent; n 0 = none */
-    size_t n_trace;
+    /* The client's ids of session and request, its traceparent and its API key;
+     * n 0 = none. */
+    struct http_slice session_id, client_id, trace, tenant;
     const char *operation; /* OpenTelemetry's name of the operation; static;
                               NULL = none fits */
-    const char *tenant;    /* (n_tenant): the API key; n 0 = none */
-    size_t n_tenant;
-    int32_t priority;    /* lowest first, among the tenant's */
-    const char *adapter; /* LoRA, at most 255 bytes; NULL = none */
-    const char *model;   /* name in the request; NULL = the model's own */
-    /* NULL = for native workers. If set, n_tokens is unbounded, and max_tokens
-     * may be a guess. */
+    int32_t priority;      /* lowest first, among the tenant's */
+    const char *adapter;   /* LoRA, at most 255 bytes; NULL = none */
+    const char *model;     /* name in the request; NULL = the model's own */
+    /* NULL = for native workers. If set, there may be any number of tokens, and
+     * max_tokens may be a guess. */
     const struct service_forward *forward;
 };
 
@@ -297,8 +291,7 @@ struct service_refusal {
     int64_t arrived_us;
     int status;
     const char *code, *client; /* reason; client's address and port */
-    const char *method, *path, *key, *client_id, *trace;
-    size_t n_method, n_path, n_key, n_client_id, n_trace;
+    struct http_slice method, path, key, client_id, trace;
 };
 
 /* Writes a refused request to the access log, if there is one. */

@@ -185,7 +185,7 @@ static void fuzz_body(const char *path, const char *bytes, size_t size,
 {
     struct forward_body body;
     struct openai_error error;
-    int rc = forward_body_read(forward_kind_of(path, strlen(path)), bytes, size,
+    int rc = forward_body_read(forward_kind_of(http_text(path)), bytes, size,
                                rules, &body, &error);
 
     if (rc == -EINVAL && (error.http_status != 400 || !error.message[0]))

@@ -90,10 +90,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (n) {
         memcpy(method, data, n_method);
         memcpy(path, space + 1, n);
-        if (forward_path_of(method, n_method, path, n) == FORWARD_PATH_OPEN &&
+        if (forward_path_of((struct http_slice){method, n_method},
+                            (struct http_slice){path, n}) ==
+                FORWARD_PATH_OPEN &&
             n > 4 && memcmp(path, "/v1/", 4) == 0)
             must_be_harmless(path, n);
-        if (!*forward_path_methods(path, n))
+        if (!*forward_path_methods((struct http_slice){path, n}))
             abort();
     }
     free(method);

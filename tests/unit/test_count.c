@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "conductor/service/engine_request/count.h"
-#include "conductor/service/engine_request/meta_info.h"
+#include "conductor/service/engine_request/told.h"
 #include "tests/unit/suite.h"
 
 #define FAR 100000

@@ -18,9 +18,8 @@ static const struct forward_kind *kind_of(const char *text)
     static const char chat[] = "/v1/chat/completions";
     static const char other[] = "/v1/completions";
 
-    return strstr(text, "\"messages\"")
-               ? forward_kind_of(chat, sizeof(chat) - 1)
-               : forward_kind_of(other, sizeof(other) - 1);
+    return strstr(text, "\"messages\"") ? forward_kind_of(http_text(chat))
+                                        : forward_kind_of(http_text(other));
 }
 
 static struct forward_body read_ok(const char *text)
@@ -71,7 +70,7 @@ static void test_hashes(void)
     CU_ASSERT_PTR_NULL(b.hashes);
     forward_body_fini(&b);
     CU_ASSERT_EQUAL_FATAL(
-        forward_body_read(forward_kind_of(schedule, sizeof(schedule) - 1), text,
+        forward_body_read(forward_kind_of(http_text(schedule)), text,
                           sizeof(text) - 1, &no_rules, &b, &e),
         0);
     CU_ASSERT_EQUAL_FATAL(b.n_hashes, 3);
@@ -86,7 +85,7 @@ static int read_question(const char *text, struct forward_body *b,
 {
     static const char path[] = FORWARD_SCHEDULE_PATH;
 
-    return forward_body_read(forward_kind_of(path, sizeof(path) - 1), text,
+    return forward_body_read(forward_kind_of(http_text(path)), text,
                              strlen(text), &no_rules, b, e);
 }
 
@@ -186,7 +185,7 @@ static struct forward_body read_at(const char *path, const char *text)
     struct forward_body b;
     struct openai_error e;
 
-    CU_ASSERT_EQUAL_FATAL(forward_body_read(forward_kind_of(path, strlen(path)),
+    CU_ASSERT_EQUAL_FATAL(forward_body_read(forward_kind_of(http_text(path)),
                                             text, strlen(text), &no_rules, &b,
                                             &e),
                           0);
@@ -630,10 +629,10 @@ static void test_rules_of_generate(void)
     struct forward_body b;
     struct text_buf out;
 
-    CU_ASSERT_EQUAL_FATAL(
-        forward_body_read(forward_kind_of(path, sizeof(path) - 1), body,
-                          sizeof(body) - 1, &rules, &b, &e),
-        0);
+    CU_ASSERT_EQUAL_FATAL(forward_body_read(forward_kind_of(http_text(path)),
+                                            body, sizeof(body) - 1, &rules, &b,
+                                            &e),
+                          0);
     CU_ASSERT_STRING_EQUAL(b.salt, "a");
     text_buf_init(&out, 1024);
     forward_body_write(&b, body, sizeof(body) - 1, &rules, &out);

@@ -13,7 +13,7 @@ static enum forward_path of(const char *method, const char *path, size_t n)
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(copy);
     memcpy(copy, path, n);
-    got = forward_path_of(method, strlen(method), copy, n);
+    got = forward_path_of(http_text(method), (struct http_slice){copy, n});
     free(copy);
     return got;
 }
@@ -49,8 +49,10 @@ static void test_open(void)
     expect("GET", posts, FORWARD_PATH_METHOD);
     expect("TRACE", any, FORWARD_PATH_METHOD);
     expect("get", any, FORWARD_PATH_METHOD);
-    CU_ASSERT_STRING_EQUAL(forward_path_methods("/generate", 9), "POST");
-    CU_ASSERT_PTR_NOT_NULL(strstr(forward_path_methods("/v1/x", 5), "DELETE"));
+    CU_ASSERT_STRING_EQUAL(forward_path_methods(http_text("/generate")),
+                           "POST");
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(forward_path_methods(http_text("/v1/x")), "DELETE"));
 }
 
 static void test_engines_own(void)
@@ -129,19 +131,19 @@ static void test_read(void)
     char text[FORWARD_PATH_BYTES];
 
     for (size_t i = 0; same[i]; i++) {
-        CU_ASSERT_EQUAL(forward_path_read(same[i], strlen(same[i]), text), 15);
+        CU_ASSERT_EQUAL(forward_path_read(http_text(same[i]), text).n, 15);
         CU_ASSERT_EQUAL(memcmp(text, same[0], 15), 0);
     }
     for (size_t i = 0; odd[i]; i++)
-        CU_ASSERT_EQUAL(forward_path_read(odd[i], strlen(odd[i]), text), 0);
+        CU_ASSERT_EQUAL(forward_path_read(http_text(odd[i]), text).n, 0);
 }
 
 static void test_looks(void)
 {
-    CU_ASSERT_TRUE(forward_path_looks("GET", 3, 0));
-    CU_ASSERT_TRUE(forward_path_looks("DELETE", 6, 9));
-    CU_ASSERT_TRUE(forward_path_looks("POST", 4, 0));
-    CU_ASSERT_FALSE(forward_path_looks("POST", 4, 2));
+    CU_ASSERT_TRUE(forward_path_looks(http_text("GET"), 0));
+    CU_ASSERT_TRUE(forward_path_looks(http_text("DELETE"), 9));
+    CU_ASSERT_TRUE(forward_path_looks(http_text("POST"), 0));
+    CU_ASSERT_FALSE(forward_path_looks(http_text("POST"), 2));
 }
 
 static void expect_about(const char *method, const char *const *paths,
@@ -149,7 +151,7 @@ static void expect_about(const char *method, const char *const *paths,
 {
     for (; *paths; paths++) {
         enum forward_about got =
-            forward_path_about(method, strlen(method), *paths, strlen(*paths));
+            forward_path_about(http_text(method), http_text(*paths));
 
         if (got != want)
             printf("%s %s: %d, not %d\n", method, *paths, got, want);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "conductor/core/pool/pool.h"
-#include "conductor/service/engine_request/answer_id.h"
+#include "conductor/service/engine_request/told.h"
 #include "conductor/service/kept.h"
 #include "tests/unit/suite.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/service/request/token_cache.h"
+#include "conductor/service/engine_request/token_cache.h"
 #include "tests/unit/suite.h"
 
 static bool has(struct token_cache *c, const char *text, uint32_t first)

@@ -1,9 +1,8 @@
 /*
- * Texts come from the scan in document order, so the n-th text that the walk
- * over the messages meets is span n.
+ * The chat template: messages -> the bytes of one prompt. Texts come from the
+ * scan in document order, so the n-th text that the walk over the messages
+ * meets is span n.
  */
-#include "conductor/front/openai/chat.h"
-
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -15,8 +14,17 @@
 static const char *const roles[] = {"system", "developer", "user", "assistant",
                                     "tool"};
 
-__attribute__((format(printf, 3, 4))) static int
-refuse(struct openai_error *error, size_t index, const char *format, ...)
+/* The template being filled in. */
+struct chat {
+    const struct json_scan *scan;
+    size_t next;  /* span of the next text */
+    size_t index; /* of the message */
+    struct text_buf *out;
+    struct openai_error *error;
+};
+
+__attribute__((format(printf, 2, 3))) static int refuse(const struct chat *c,
+                                                        const char *format, ...)
 {
     char what[256];
     va_list args;
@@ -24,9 +32,8 @@ refuse(struct openai_error *error, size_t index, const char *format, ...)
     va_start(args, format);
     vsnprintf(what, sizeof(what), format, args);
     va_end(args);
-    openai_error_set(error, 400, "invalid_value", "messages", "messages[%zu]%s",
-                     index, what);
-    return -EINVAL;
+    return openai_error_set(c->error, 400, "invalid_value", "messages",
+                            "messages[%zu]%s", c->index, what);
 }
 
 static bool is_role(const char *role)
@@ -45,8 +52,8 @@ static bool is_ignored(const char *key)
 }
 
 /* Refuses members that a text cannot stand for. */
-static int check_members(const json_t *message, bool is_assistant, size_t index,
-                         struct openai_error *error)
+static int check_members(const struct chat *c, const json_t *message,
+                         bool is_assistant)
 {
     char shown[OPENAI_SHOWN_BYTES];
     const char *key;
@@ -62,7 +69,7 @@ static int check_members(const json_t *message, bool is_assistant, size_t index,
         if (json_is_null(value) ||
             (json_is_array(value) && json_array_size(value) == 0))
             continue;
-        return refuse(error, index,
+        return refuse(c,
                       ".%.60s: %s: not supported: a message has a role and a "
                       "content",
                       key, openai_show(value, shown));
@@ -70,21 +77,18 @@ static int check_members(const json_t *message, bool is_assistant, size_t index,
     return 0;
 }
 
-static int add_text(const struct json_scan *scan, size_t *next,
-                    struct text_buf *out)
+static int add_text(struct chat *c)
 {
-    const struct json_span *span = &scan->spans[*next];
+    const struct json_span *span = &c->scan->spans[c->next];
 
-    if (*next >= scan->n_spans)
+    if (c->next >= c->scan->n_spans)
         return -EINVAL;
-    text_buf_add(out, scan->bytes + span->start, span->count);
-    ++*next;
+    text_buf_add(c->out, c->scan->bytes + span->start, span->count);
+    c->next++;
     return 0;
 }
 
-static int add_parts(const json_t *parts, const struct json_scan *scan,
-                     size_t index, size_t *next, struct text_buf *out,
-                     struct openai_error *error)
+static int add_parts(struct chat *c, const json_t *parts)
 {
     for (size_t i = 0; i < json_array_size(parts); i++) {
         const json_t *part = json_array_get(parts, i);
@@ -93,13 +97,11 @@ static int add_parts(const json_t *parts, const struct json_scan *scan,
         char shown[OPENAI_SHOWN_BYTES];
 
         if (!text || strcmp(text, "text") != 0)
-            return refuse(error, index,
-                          ".content[%zu].type: %s: must be \"text\"", i,
+            return refuse(c, ".content[%zu].type: %s: must be \"text\"", i,
                           openai_show(type, shown));
-        if (!json_is_true(json_object_get(part, "text")) ||
-            add_text(scan, next, out))
-            return refuse(error, index,
-                          ".content[%zu].text: missing: must be a string", i);
+        if (!json_is_true(json_object_get(part, "text")) || add_text(c))
+            return refuse(c, ".content[%zu].text: missing: must be a string",
+                          i);
     }
     return 0;
 }
@@ -119,9 +121,7 @@ static int add_calls(const json_t *calls, struct text_buf *out)
                                                                    : 0;
 }
 
-static int add_message(const json_t *message, const struct json_scan *scan,
-                       size_t index, size_t *next, struct text_buf *out,
-                       struct openai_error *error)
+static int add_message(struct chat *c, const json_t *message)
 {
     const char *role = json_string_value(json_object_get(message, "role"));
     const json_t *content = json_object_get(message, "content");
@@ -130,53 +130,46 @@ static int add_message(const json_t *message, const struct json_scan *scan,
     int rc = 0;
 
     if (!json_is_object(message))
-        return refuse(error, index, ": %s: must be an object",
+        return refuse(c, ": %s: must be an object",
                       openai_show(message, shown));
     if (!role || !is_role(role))
         return refuse(
-            error, index,
-            ".role: %s: must be system, developer, user, assistant or tool",
+            c, ".role: %s: must be system, developer, user, assistant or tool",
             openai_show(json_object_get(message, "role"), shown));
     is_assistant = strcmp(role, "assistant") == 0;
-    rc = check_members(message, is_assistant, index, error);
+    rc = check_members(c, message, is_assistant);
     if (rc)
         return rc;
-    text_buf_printf(out, "<|%s|>\n", role);
+    text_buf_printf(c->out, "<|%s|>\n", role);
     if ((!content || json_is_null(content)) && is_assistant)
         rc = 0; /* an answer without text that a client sends back */
     else if (json_is_array(content))
-        rc = add_parts(content, scan, index, next, out, error);
-    else if (!json_is_true(content) || add_text(scan, next, out))
-        rc = refuse(error, index,
-                    ".content: %s: must be a string or an array of parts",
+        rc = add_parts(c, content);
+    else if (!json_is_true(content) || add_text(c))
+        rc = refuse(c, ".content: %s: must be a string or an array of parts",
                     openai_show(content, shown));
     if (rc == 0)
-        rc = add_calls(json_object_get(message, "tool_calls"), out);
-    text_buf_puts(out, "\n");
+        rc = add_calls(json_object_get(message, "tool_calls"), c->out);
+    text_buf_puts(c->out, "\n");
     return rc;
 }
 
 int openai_chat_prompt(const json_t *messages, const struct json_scan *scan,
                        struct text_buf *out, struct openai_error *error)
 {
+    struct chat c = {.scan = scan, .out = out, .error = error};
     char shown[OPENAI_SHOWN_BYTES];
-    size_t next = 0;
-    int rc;
 
-    if (!json_is_array(messages)) {
-        openai_error_set(error, 400, "invalid_value", "messages",
-                         "messages: %s: must be an array of messages",
-                         openai_show(messages, shown));
-        return -EINVAL;
-    }
-    if (json_array_size(messages) == 0) {
-        openai_error_set(error, 400, "invalid_value", "messages",
-                         "messages: []: must not be empty");
-        return -EINVAL;
-    }
-    for (size_t i = 0; i < json_array_size(messages); i++) {
-        rc = add_message(json_array_get(messages, i), scan, i, &next, out,
-                         error);
+    if (!json_is_array(messages))
+        return openai_error_set(error, 400, "invalid_value", "messages",
+                                "messages: %s: must be an array of messages",
+                                openai_show(messages, shown));
+    if (json_array_size(messages) == 0)
+        return openai_error_set(error, 400, "invalid_value", "messages",
+                                "messages: []: must not be empty");
+    for (; c.index < json_array_size(messages); c.index++) {
+        int rc = add_message(&c, json_array_get(messages, c.index));
+
         if (rc)
             return rc;
     }

@@ -1,39 +1,44 @@
 /* Errors in OpenAI's shape. */
 #include "conductor/front/openai/error.h"
 
-#include <stdarg.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-void openai_error_set(struct openai_error *error, int http_status,
-                      const char *code, const char *param, const char *format,
-                      ...)
+void openai_error_vset(struct openai_error *error, int http_status,
+                       const char *code, const char *param, const char *format,
+                       va_list args)
 {
     const char *type = http_status == 429   ? "rate_limit_error"
                        : http_status >= 500 ? "server_error"
                                             : "invalid_request_error";
-    va_list args;
 
     *error = (struct openai_error){.http_status = http_status};
     snprintf(error->type, sizeof(error->type), "%s", type);
     snprintf(error->code, sizeof(error->code), "%s", code ? code : "");
     snprintf(error->param, sizeof(error->param), "%s", param ? param : "");
-    va_start(args, format);
     vsnprintf(error->message, sizeof(error->message), format, args);
+}
+
+int openai_error_set(struct openai_error *error, int http_status,
+                     const char *code, const char *param, const char *format,
+                     ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    openai_error_vset(error, http_status, code, param, format, args);
     va_end(args);
+    return -EINVAL;
 }
 
 void openai_error_write(const struct openai_error *error, struct text_buf *out)
 {
-    text_buf_puts(out, "{\"error\":{\"message\":");
-    text_buf_json_str(out, error->message);
-    text_buf_puts(out, ",\"type\":");
-    text_buf_json_str(out, error->type);
-    text_buf_puts(out, ",\"param\":");
-    text_buf_json_str(out, error->param[0] ? error->param : NULL);
-    text_buf_puts(out, ",\"code\":");
-    text_buf_json_str(out, error->code[0] ? error->code : NULL);
+    text_buf_member(out, "{\"error\":{\"message\":", error->message);
+    text_buf_member(out, ",\"type\":", error->type);
+    text_buf_member(out, ",\"param\":", error->param[0] ? error->param : NULL);
+    text_buf_member(out, ",\"code\":", error->code[0] ? error->code : NULL);
     text_buf_puts(out, "}}");
 }
 

@@ -3,6 +3,7 @@
 #define CONDUCTOR_FRONT_OPENAI_ERROR_H
 
 #include <jansson.h>
+#include <stdarg.h>
 
 #include "conductor/json/text_buf.h"
 
@@ -18,11 +19,14 @@ struct openai_error {
  * Fills `error` with a status, a code ("" = none), a parameter ("" or NULL =
  * none) and a formatted message, cut off at the size of its field. The type
  * follows from the status: invalid_request_error for 4xx, rate_limit_error for
- * 429, server_error for 5xx.
+ * 429, server_error for 5xx. Returns -EINVAL, for the caller to return.
  */
-void openai_error_set(struct openai_error *error, int http_status,
-                      const char *code, const char *param, const char *format,
-                      ...) __attribute__((format(printf, 5, 6)));
+int openai_error_set(struct openai_error *error, int http_status,
+                     const char *code, const char *param, const char *format,
+                     ...) __attribute__((format(printf, 5, 6)));
+void openai_error_vset(struct openai_error *error, int http_status,
+                       const char *code, const char *param, const char *format,
+                       va_list args) __attribute__((format(printf, 5, 0)));
 
 /* Appends {"error":{"message":..,"type":..,"param":..,"code":..}}. */
 void openai_error_write(const struct openai_error *error, struct text_buf *out);

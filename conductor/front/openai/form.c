@@ -17,18 +17,9 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t';
 }
 
-static struct forward_slice trim(const char *at, const char *end)
+static struct http_slice trim(const char *at, const char *end)
 {
-    while (at < end && is_blank(*at))
-        at++;
-    while (end > at && is_blank(end[-1]))
-        end--;
-    return (struct forward_slice){at, (size_t)(end - at)};
-}
-
-static bool is_fold(struct forward_slice s, const char *text)
-{
-    return s.n == strlen(text) && strncasecmp(s.at, text, s.n) == 0;
+    return http_trim((struct http_slice){at, (size_t)(end - at)});
 }
 
 /* Returns where the first c of [at, end) stands, or end. */
@@ -41,11 +32,12 @@ static const char *find(const char *at, const char *end, char c)
 
 enum form_type form_type_of(const char *type, size_t n)
 {
-    struct forward_slice media = trim(type, find(type, type + n, ';'));
+    struct http_slice media = trim(type, find(type, type + n, ';'));
 
-    if (n == 0 || is_fold(media, "application/json"))
+    if (n == 0 || http_is_fold(media, "application/json"))
         return FORM_JSON;
-    return is_fold(media, "multipart/form-data") ? FORM_MULTIPART : FORM_OTHER;
+    return http_is_fold(media, "multipart/form-data") ? FORM_MULTIPART
+                                                      : FORM_OTHER;
 }
 
 bool form_hides_object(const char *body, size_t n)
@@ -84,7 +76,7 @@ static const char *read_parameter(const char *at, const char *end, char *text,
 
 /* Whether a header's value, "a; name=b", has the parameter `name`; writes its
  * value to text as read_parameter() does, else "". */
-static bool find_parameter(struct forward_slice value, const char *name,
+static bool find_parameter(struct http_slice value, const char *name,
                            char *text, size_t size)
 {
     const char *end = value.at + value.n, *at = find(value.at, end, ';');
@@ -93,7 +85,7 @@ static bool find_parameter(struct forward_slice value, const char *name,
     while (at < end) {
         const char *semicolon = find(at + 1, end, ';');
         const char *equals = find(at + 1, semicolon, '=');
-        bool wanted = is_fold(trim(at + 1, equals), name);
+        bool wanted = http_is_fold(trim(at + 1, equals), name);
 
         at = semicolon;
         if (equals == semicolon)
@@ -110,21 +102,21 @@ static bool find_parameter(struct forward_slice value, const char *name,
 }
 
 struct part {
-    char name[32];              /* of its field; "" = longer, or a file */
-    struct forward_slice value; /* up to the next delimiter */
+    char name[32];           /* of its field; "" = longer, or a file */
+    struct http_slice value; /* up to the next delimiter */
 };
 
 /* Reads one header of a part. */
 static void read_header(struct part *part, const char *at, const char *end)
 {
     const char *colon = find(at, end, ':');
-    struct forward_slice value;
+    struct http_slice value;
     char file[2];
 
-    if (!is_fold(trim(at, colon), "content-disposition") || colon == end)
+    if (!http_is_fold(trim(at, colon), "content-disposition") || colon == end)
         return;
-    value = (struct forward_slice){colon + 1, (size_t)(end - colon - 1)};
-    find_parameter(value, "name", part->name, sizeof(part->name));
+    value = (struct http_slice){colon + 1, (size_t)(end - colon - 1)};
+    (void)find_parameter(value, "name", part->name, sizeof(part->name));
     if (find_parameter(value, "filename", file, sizeof(file)))
         part->name[0] = '\0';
 }
@@ -139,8 +131,7 @@ static void read_part(struct part *part, const char *at, const char *end)
         if (!line)
             return;
         if (line == at) {
-            part->value =
-                (struct forward_slice){at + 2, (size_t)(end - at - 2)};
+            part->value = (struct http_slice){at + 2, (size_t)(end - at - 2)};
             return;
         }
         read_header(part, at, line);
@@ -151,20 +142,20 @@ static void read_part(struct part *part, const char *at, const char *end)
 static int refuse(struct openai_error *error, const char *param,
                   const char *what)
 {
-    openai_error_set(error, 400, "invalid_value", param, "%s: %s", param, what);
-    return -EINVAL;
+    return openai_error_set(error, 400, "invalid_value", param, "%s: %s", param,
+                            what);
 }
 
 static int take_part(const struct part *part, struct forward_body *out,
                      bool *named, struct openai_error *error)
 {
     const struct member *m = member_find(part->name);
-    struct forward_slice v = part->value;
+    struct http_slice v = part->value;
 
     if (member_steers_inside(m))
         return refuse(error, m->name, "the form's field must be left out");
     if (strcmp(part->name, "stream") == 0)
-        out->stream = is_fold(v, "true") || is_fold(v, "1");
+        out->stream = http_is_fold(v, "true") || http_is_fold(v, "1");
     if (strcmp(part->name, "model") != 0)
         return 0;
     if (*named)
@@ -237,8 +228,8 @@ int form_read(const char *type, size_t n_type, const char *body, size_t n,
     int rc;
 
     *out = (struct forward_body){0};
-    find_parameter((struct forward_slice){type, n_type}, "boundary",
-                   delimiter + 4, sizeof(delimiter) - 4);
+    (void)find_parameter((struct http_slice){type, n_type}, "boundary",
+                         delimiter + 4, sizeof(delimiter) - 4);
     n_delimiter = strlen(delimiter);
     if (n_delimiter == 4)
         return refuse(error, "header content-type",

@@ -1,4 +1,8 @@
-/* The parameter table of the OpenAI endpoints. */
+/*
+ * Every parameter of the two endpoints except the prompt, in one table: which
+ * are read, which are accepted at their neutral value only, and why another
+ * value is refused. Others are unknown.
+ */
 #include "conductor/front/openai/params.h"
 
 #include <errno.h>
@@ -204,9 +208,9 @@ static int bad_value(struct openai_error *error, const char *name,
 {
     char shown[OPENAI_SHOWN_BYTES];
 
-    openai_error_set(error, 400, "invalid_value", name, "%s: %s: must be %s",
-                     name, openai_show(value, shown), must);
-    return -EINVAL;
+    return openai_error_set(error, 400, "invalid_value", name,
+                            "%s: %s: must be %s", name,
+                            openai_show(value, shown), must);
 }
 
 static int unknown(struct openai_error *error, const char *object,
@@ -214,10 +218,10 @@ static int unknown(struct openai_error *error, const char *object,
 {
     char shown[OPENAI_SHOWN_BYTES];
 
-    openai_error_set(error, 400, "unknown_parameter", *object ? object : name,
-                     "%s%s%.60s: %s: unknown parameter", object,
-                     *object ? "." : "", name, openai_show(value, shown));
-    return -EINVAL;
+    return openai_error_set(
+        error, 400, "unknown_parameter", *object ? object : name,
+        "%s%s%.60s: %s: unknown parameter", object, *object ? "." : "", name,
+        openai_show(value, shown));
 }
 
 /* Checks that every member is known and, where it must be, neutral. */
@@ -239,10 +243,10 @@ static int check_members(enum openai_kind kind, const json_t *body,
             continue;
         if (param->kinds & VALUE)
             return bad_value(error, name, value, param->reason);
-        openai_error_set(error, 400, "unsupported_parameter", name,
-                         "%s: %s: not supported by model \"%.100s\": %s", name,
-                         openai_show(value, shown), model->name, param->reason);
-        return -EINVAL;
+        return openai_error_set(error, 400, "unsupported_parameter", name,
+                                "%s: %s: not supported by model \"%.100s\": %s",
+                                name, openai_show(value, shown), model->name,
+                                param->reason);
     }
     return 0;
 }
@@ -260,11 +264,11 @@ static int read_model(const json_t *body, const struct openai_model *model,
     if (!*json_string_value(value) ||
         strcmp(json_string_value(value), model->name) == 0)
         return 0;
-    openai_error_set(error, 404, "model_not_found", "model",
-                     "model: \"%s\": does not exist; this server has "
-                     "\"%.100s\"",
-                     openai_cut(json_string_value(value), cut), model->name);
-    return -EINVAL;
+    return openai_error_set(error, 404, "model_not_found", "model",
+                            "model: \"%s\": does not exist; this server has "
+                            "\"%.100s\"",
+                            openai_cut(json_string_value(value), cut),
+                            model->name);
 }
 
 /* Reads a boolean that may be absent or null. */
@@ -282,7 +286,7 @@ static int read_bool(const json_t *object, const char *key, const char *name,
 }
 
 static int read_max_tokens(const json_t *body, const char *name,
-                           struct openai_params *out,
+                           struct openai_request *out, const char **limit,
                            struct openai_error *error)
 {
     const json_t *value = json_object_get(body, name);
@@ -295,14 +299,14 @@ static int read_max_tokens(const json_t *body, const char *name,
     /* Larger than any window, which check_lengths() reports. */
     if (n > UINT32_MAX)
         n = UINT32_MAX;
-    if (out->max_tokens_param && out->max_tokens != (uint32_t)n)
+    if (*limit && out->max_tokens != (uint32_t)n)
         return bad_value(error, name, value, "the same as max_tokens");
-    out->max_tokens_param = name;
+    *limit = name;
     out->max_tokens = (uint32_t)n;
     return 0;
 }
 
-static int read_stream(const json_t *body, struct openai_params *out,
+static int read_stream(const json_t *body, struct openai_request *out,
                        struct openai_error *error)
 {
     const json_t *options = json_object_get(body, "stream_options");
@@ -339,7 +343,7 @@ static int read_stream(const json_t *body, struct openai_params *out,
     return 0;
 }
 
-static int read_salt(const json_t *body, struct openai_params *out,
+static int read_salt(const json_t *body, struct openai_request *out,
                      struct openai_error *error)
 {
     const json_t *value = json_object_get(body, "cache_salt");
@@ -350,8 +354,8 @@ static int read_salt(const json_t *body, struct openai_params *out,
         json_string_length(value) > MAX_SALT_BYTES)
         return bad_value(error, "cache_salt", value,
                          "a string of 1 to 256 bytes");
-    out->salt = json_string_value(value);
-    return 0;
+    out->salt = strdup(json_string_value(value));
+    return out->salt ? 0 : -ENOMEM;
 }
 
 /* Reads an integer, clamped as value_priority() does. */
@@ -362,17 +366,17 @@ static int32_t read_priority(const json_t *body)
     return n > INT32_MAX ? INT32_MAX : n < -INT32_MAX ? -INT32_MAX : (int32_t)n;
 }
 
-int openai_params_read(enum openai_kind kind, const json_t *body,
-                       const struct openai_model *model,
-                       struct openai_params *out, struct openai_error *error)
+int openai_params_read(const json_t *body, const struct openai_model *model,
+                       struct openai_request *out, const char **limit,
+                       struct openai_error *error)
 {
-    *out = (struct openai_params){0};
+    *limit = NULL;
     if (read_model(body, model, error) ||
-        check_members(kind, body, model, error) ||
-        read_max_tokens(body, "max_tokens", out, error) ||
-        read_max_tokens(body, "max_completion_tokens", out, error) ||
-        read_stream(body, out, error) || read_salt(body, out, error))
+        check_members(out->kind, body, model, error) ||
+        read_max_tokens(body, "max_tokens", out, limit, error) ||
+        read_max_tokens(body, "max_completion_tokens", out, limit, error) ||
+        read_stream(body, out, error))
         return -EINVAL;
     out->priority = read_priority(body);
-    return 0;
+    return read_salt(body, out, error);
 }

@@ -45,11 +45,12 @@ static void write_usage(const struct openai_outcome *outcomes, size_t n,
     uint64_t prompt = 0, output = 0, cached = 0;
 
     for (size_t i = 0; i < n; i++) {
+        const struct service_result *r = &outcomes[i].result;
+
         prompt += outcomes[i].prompt_tokens;
         output += outcomes[i].output_tokens;
-        cached += (uint64_t)outcomes[i].local_tokens +
-                  outcomes[i].fetched_tokens + outcomes[i].disk_tokens +
-                  outcomes[i].shared_tokens;
+        cached += (uint64_t)r->local_tokens + r->fetched_tokens +
+                  r->disk_tokens + r->shared_tokens;
     }
     write_counts(prompt, output, out);
     text_buf_printf(
@@ -66,12 +67,11 @@ static void write_ms(const char *name, int64_t us, struct text_buf *out)
 static void write_vendor_one(const struct openai_outcome *o,
                              struct text_buf *out)
 {
-    text_buf_puts(out, "{\"request_id\":");
-    text_buf_json_str(out, o->request_id);
-    text_buf_puts(out, ",\"prefill\":");
-    text_buf_json_str(out, o->prefill);
-    text_buf_puts(out, ",\"decode\":");
-    text_buf_json_str(out, o->decode);
+    const struct service_result *r = &o->result;
+
+    text_buf_member(out, "{\"request_id\":", o->request_id);
+    text_buf_member(out, ",\"prefill\":", o->prefill);
+    text_buf_member(out, ",\"decode\":", o->decode);
     if (o->predicted_ttft_us > 0)
         write_ms("predicted_ttft_ms", o->predicted_ttft_us, out);
     else
@@ -80,17 +80,17 @@ static void write_vendor_one(const struct openai_outcome *o,
                     ",\"local_tokens\":%u,\"fetched_tokens\":%u,"
                     "\"disk_tokens\":%u,\"shared_tokens\":%u,"
                     "\"computed_tokens\":%u",
-                    o->local_tokens, o->fetched_tokens, o->disk_tokens,
-                    o->shared_tokens, o->computed_tokens);
-    write_ms("queue_ms", o->queue_us, out);
-    write_ms("prefill_ms", o->prefill_us, out);
-    text_buf_printf(out, ",\"retries\":%u}", o->retries);
+                    r->local_tokens, r->fetched_tokens, r->disk_tokens,
+                    r->shared_tokens, r->computed_tokens);
+    write_ms("queue_ms", r->queue_us, out);
+    write_ms("prefill_ms", r->prefill_us, out);
+    text_buf_printf(out, ",\"retries\":%u}", r->retries);
 }
 
 static void write_vendor(const struct openai_outcome *outcomes, size_t n,
                          struct text_buf *out)
 {
-    text_buf_puts(out, "\"conductor\":");
+    text_buf_puts(out, ",\"conductor\":");
     if (n == 1) {
         write_vendor_one(outcomes, out);
         return;
@@ -107,26 +107,23 @@ void openai_reply_write(const struct openai_reply_head *head,
                         const struct openai_outcome *outcomes, size_t n,
                         struct text_buf *out)
 {
+    bool chat = head->kind == OPENAI_CHAT;
+
     write_head(head, false, out);
     text_buf_puts(out, ",\"choices\":[");
     for (size_t i = 0; i < n; i++) {
         const struct openai_outcome *o = &outcomes[i];
 
         text_buf_printf(out, "%s{\"index\":%zu,", i ? "," : "", i);
-        if (head->kind == OPENAI_CHAT) {
-            text_buf_puts(out,
-                          "\"message\":{\"role\":\"assistant\",\"content\":");
-            text_buf_json(out, o->text, o->text_bytes);
-            text_buf_puts(out, ",\"refusal\":null}");
-        } else {
-            text_buf_puts(out, "\"text\":");
-            text_buf_json(out, o->text, o->text_bytes);
-        }
+        text_buf_puts(out,
+                      chat ? "\"message\":{\"role\":\"assistant\",\"content\":"
+                           : "\"text\":");
+        text_buf_json(out, o->text, o->text_bytes);
+        text_buf_puts(out, chat ? ",\"refusal\":null}" : "");
         text_buf_puts(out, ",\"logprobs\":null,\"finish_reason\":\"length\"}");
     }
     text_buf_puts(out, "],");
     write_usage(outcomes, n, out);
-    text_buf_puts(out, ",");
     write_vendor(outcomes, n, out);
     text_buf_puts(out, "}");
 }
@@ -192,7 +189,6 @@ void openai_chunk_usage(const struct openai_reply_head *head,
     write_head(head, true, out);
     text_buf_puts(out, ",\"choices\":[],");
     write_usage(outcomes, n, out);
-    text_buf_puts(out, ",");
     write_vendor(outcomes, n, out);
     text_buf_puts(out, "}\n\n");
 }
@@ -221,24 +217,20 @@ static void put_known(struct text_buf *out, uint32_t n)
 void openai_model_write(const struct openai_model_card *card,
                         struct text_buf *out)
 {
-    text_buf_puts(out, "{\"id\":");
-    text_buf_json_str(out, card->name);
+    text_buf_member(out, "{\"id\":", card->name);
     text_buf_printf(out,
                     ",\"object\":\"model\",\"created\":%" PRId64
                     ",\"owned_by\":\"conductor\",\"max_model_len\":",
                     card->created_s);
     put_known(out, card->window_tokens);
-    if (card->parent) {
-        text_buf_puts(out, ",\"parent\":");
-        text_buf_json_str(out, card->parent);
-    }
+    if (card->parent)
+        text_buf_member(out, ",\"parent\":", card->parent);
     text_buf_printf(out, ",\"conductor\":{\"block_tokens\":%u,\"vocab\":",
                     card->block_tokens);
     put_known(out, card->vocab);
     text_buf_puts(out, ",\"window_tokens\":");
     put_known(out, card->window_tokens);
-    text_buf_puts(out, ",\"policy\":");
-    text_buf_json_str(out, card->policy);
+    text_buf_member(out, ",\"policy\":", card->policy);
     if (card->engines >= 0)
         text_buf_printf(out, ",\"engines\":%" PRId64, card->engines);
     text_buf_puts(out, "}}");

@@ -19,6 +19,7 @@
 #include "conductor/front/openai/error.h"
 #include "conductor/front/openai/request.h"
 #include "conductor/json/text_buf.h"
+#include "conductor/service/service.h"
 
 /* Values that every part of an answer repeats. Strings are borrowed. */
 struct openai_reply_head {
@@ -39,15 +40,8 @@ struct openai_outcome {
     const char *prefill;
     const char *decode; /* NULL = no decode instance */
     int64_t predicted_ttft_us;
-    int64_t queue_us;
-    int64_t prefill_us;
-    uint32_t local_tokens;
-    uint32_t fetched_tokens;
-    uint32_t disk_tokens;
-    uint32_t shared_tokens;
-    uint32_t computed_tokens;
-    uint32_t output_tokens;
-    uint32_t retries;
+    uint32_t output_tokens; /* so far */
+    struct service_result result;
 };
 
 /* Writes the text of one output token to out[4]. Returns its length. Ids of

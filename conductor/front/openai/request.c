@@ -8,16 +8,9 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "conductor/front/openai/chat.h"
 #include "conductor/front/openai/params.h"
-#include "conductor/json/scan.h"
 
 #define MAX_DEPTH 32
-/* A prompt is read up to this many bytes per token of the window (an id of at
- * most ten digits, and what stands between two ids), or at least
- * LEAST_SPAN_BYTES. */
-#define BYTES_PER_TOKEN 32
-#define LEAST_SPAN_BYTES ((size_t)1 << 20)
 #define DEFAULT_MAX_TOKENS 16
 #define DEFAULT_CHAT_MAX_TOKENS 256
 
@@ -26,14 +19,13 @@ static int scan_body(enum openai_kind kind, const char *body, size_t n,
                      const struct openai_limits *limits, struct json_scan *scan,
                      struct openai_error *error)
 {
-    size_t window = (size_t)model->window_tokens * BYTES_PER_TOKEN;
     const struct json_scan_limits scan_limits = {
         .max_spans =
             kind == OPENAI_CHAT ? limits->max_messages : limits->max_prompts,
         .max_rest_bytes = limits->max_rest_bytes,
         .max_rest_values = limits->max_rest_values,
         .max_depth = MAX_DEPTH,
-        .max_span_bytes = window > LEAST_SPAN_BYTES ? window : LEAST_SPAN_BYTES,
+        .max_span_bytes = json_prompt_bytes(model->window_tokens),
     };
     int rc = json_scan(
         body, n, kind == OPENAI_CHAT ? JSON_SCAN_MESSAGES : JSON_SCAN_PROMPT,
@@ -57,12 +49,11 @@ static int parse_rest(const struct json_scan *scan, json_t **out,
         return 0;
     if (json_error_code(&what) == json_error_out_of_memory)
         return -ENOMEM;
-    openai_error_set(
+    return openai_error_set(
         error, 400, "invalid_json", NULL, "the body isn't valid JSON: %s",
         text_is_nan_near(scan->rest, scan->rest_bytes, (size_t)what.position)
             ? "expected " TEXT_NO_NAN
             : what.text);
-    return -EINVAL;
 }
 
 /* Makes a token id of each byte. */
@@ -82,16 +73,17 @@ static int widen(const char *bytes, size_t n, uint32_t **out)
     return 0;
 }
 
-/* Sets offsets from the ends of the spans, which have no gaps. */
-static int set_offsets(const struct json_scan *scan, struct openai_request *out)
+/* Sets offsets from the ends of the n spans, which have no gaps. */
+static int set_offsets(struct openai_request *out,
+                       const struct json_span *spans, size_t n)
 {
-    out->n_prompts = scan->n_spans;
-    out->offsets = malloc((scan->n_spans + 1) * sizeof(*out->offsets));
+    out->n_prompts = n;
+    out->offsets = malloc((n + 1) * sizeof(*out->offsets));
     if (!out->offsets)
         return -ENOMEM;
     out->offsets[0] = 0;
-    for (size_t i = 0; i < scan->n_spans; i++)
-        out->offsets[i + 1] = scan->spans[i].start + scan->spans[i].count;
+    for (size_t i = 0; i < n; i++)
+        out->offsets[i + 1] = spans[i].start + spans[i].count;
     return 0;
 }
 
@@ -99,27 +91,19 @@ static int completion_tokens(struct json_scan *scan, const json_t *rest,
                              struct openai_request *out,
                              struct openai_error *error)
 {
-    int rc;
-
-    switch (scan->form) {
-    case JSON_FORM_TEXT:
-    case JSON_FORM_TEXTS:
-        rc = widen(scan->bytes, scan->n_bytes, &out->tokens);
-        return rc ? rc : set_offsets(scan, out);
-    case JSON_FORM_IDS:
-    case JSON_FORM_ID_ARRAYS:
+    if (scan->form == JSON_FORM_NONE)
+        return openai_error_set(
+            error, 400, "missing_parameter", "prompt",
+            "prompt: %s: must be a text, an array of token ids, or an "
+            "array of either",
+            json_object_get(rest, "prompt") ? "null" : "missing");
+    if (scan->form == JSON_FORM_IDS || scan->form == JSON_FORM_ID_ARRAYS) {
         out->tokens = scan->ids;
         scan->ids = NULL;
-        return set_offsets(scan, out);
-    case JSON_FORM_NONE:
-    case JSON_FORM_MESSAGES:
-        break;
+    } else if (widen(scan->bytes, scan->n_bytes, &out->tokens)) {
+        return -ENOMEM;
     }
-    openai_error_set(error, 400, "missing_parameter", "prompt",
-                     "prompt: %s: must be a text, an array of token ids, or an "
-                     "array of either",
-                     json_object_get(rest, "prompt") ? "null" : "missing");
-    return -EINVAL;
+    return set_offsets(out, scan->spans, scan->n_spans);
 }
 
 static int chat_tokens(const struct json_scan *scan, const json_t *rest,
@@ -129,11 +113,10 @@ static int chat_tokens(const struct json_scan *scan, const json_t *rest,
     struct text_buf bytes;
     int rc;
 
-    if (!messages) {
-        openai_error_set(error, 400, "missing_parameter", "messages",
-                         "messages: missing: must be an array of messages");
-        return -EINVAL;
-    }
+    if (!messages)
+        return openai_error_set(
+            error, 400, "missing_parameter", "messages",
+            "messages: missing: must be an array of messages");
     text_buf_init(&bytes, SIZE_MAX);
     /* The texts and, at a guess, 32 bytes of marks for each. */
     rc = text_buf_reserve(&bytes, scan->n_bytes + 32 * scan->n_spans);
@@ -141,14 +124,8 @@ static int chat_tokens(const struct json_scan *scan, const json_t *rest,
         rc = openai_chat_prompt(messages, scan, &bytes, error);
     if (rc == 0)
         rc = widen(bytes.data, bytes.len, &out->tokens);
-    if (rc == 0) {
-        out->offsets = calloc(2, sizeof(*out->offsets));
-        rc = out->offsets ? 0 : -ENOMEM;
-    }
-    if (rc == 0) {
-        out->n_prompts = 1;
-        out->offsets[1] = bytes.len;
-    }
+    if (rc == 0)
+        rc = set_offsets(out, &(struct json_span){0, bytes.len}, 1);
     text_buf_fini(&bytes);
     return rc;
 }
@@ -186,12 +163,11 @@ static int check_ids(const struct openai_request *request,
         prompt++;
     if (batch)
         snprintf(outer, sizeof(outer), "[%zu]", prompt);
-    openai_error_set(error, 400, "invalid_value", "prompt",
-                     "prompt%s[%zu]: %u: must be a token id of model "
-                     "\"%.100s\", from 0 to %u",
-                     outer, at - request->offsets[prompt], request->tokens[at],
-                     model->name, model->vocab - 1);
-    return -EINVAL;
+    return openai_error_set(error, 400, "invalid_value", "prompt",
+                            "prompt%s[%zu]: %u: must be a token id of model "
+                            "\"%.100s\", from 0 to %u",
+                            outer, at - request->offsets[prompt],
+                            request->tokens[at], model->name, model->vocab - 1);
 }
 
 const char *openai_prompt_param(enum openai_kind kind)
@@ -201,12 +177,11 @@ const char *openai_prompt_param(enum openai_kind kind)
 
 /* Checks that no prompt is empty, and each leaves room for its answer; sets
  * max_tokens. */
-static int check_lengths(struct openai_request *request,
-                         const struct openai_params *params,
+static int check_lengths(struct openai_request *request, const char *limit,
                          const struct openai_model *model,
                          struct openai_error *error)
 {
-    const char *param = params->max_tokens_param;
+    const char *param = limit;
     size_t longest = 0, room;
     uint32_t usual = request->kind == OPENAI_CHAT ? DEFAULT_CHAT_MAX_TOKENS
                                                   : DEFAULT_MAX_TOKENS;
@@ -216,31 +191,26 @@ static int check_lengths(struct openai_request *request,
         char place[32];
 
         snprintf(place, sizeof(place), "[%zu]", i);
-        if (length == 0) {
-            openai_error_set(error, 400, "invalid_value", "prompt",
-                             "prompt%.*s: must not be empty",
-                             request->n_prompts > 1 ? (int)strlen(place) : 0,
-                             place);
-            return -EINVAL;
-        }
+        if (length == 0)
+            return openai_error_set(
+                error, 400, "invalid_value", "prompt",
+                "prompt%.*s: must not be empty",
+                request->n_prompts > 1 ? (int)strlen(place) : 0, place);
         longest = length > longest ? length : longest;
     }
     room = longest < model->window_tokens ? model->window_tokens - longest : 0;
-    request->max_tokens = params->max_tokens;
-    if (!params->max_tokens_param)
+    if (!limit)
         request->max_tokens = room && room < usual ? (uint32_t)room : usual;
     if (request->max_tokens <= room)
         return 0;
-    if (room == 0 || !params->max_tokens_param)
+    if (room == 0 || !limit)
         param = openai_prompt_param(request->kind);
-    openai_error_set(
+    return openai_error_set(
         error, 400, "context_length_exceeded", param,
         "%s: %zu tokens: the window of model \"%.100s\" has %u "
         "tokens, the prompt %zu, and max_tokens is %u",
-        param,
-        param == params->max_tokens_param ? request->max_tokens : longest,
-        model->name, model->window_tokens, longest, request->max_tokens);
-    return -EINVAL;
+        param, param == limit ? request->max_tokens : longest, model->name,
+        model->window_tokens, longest, request->max_tokens);
 }
 
 static int build(struct json_scan *scan, const json_t *rest,
@@ -249,27 +219,17 @@ static int build(struct json_scan *scan, const json_t *rest,
 {
     bool batch = scan->form == JSON_FORM_ID_ARRAYS;
     bool ids = batch || scan->form == JSON_FORM_IDS;
-    struct openai_params params;
-    int rc = openai_params_read(out->kind, rest, model, &params, error);
+    const char *limit;
+    int rc = openai_params_read(rest, model, out, &limit, error);
 
     if (rc == 0)
         rc = out->kind == OPENAI_CHAT
                  ? chat_tokens(scan, rest, out, error)
                  : completion_tokens(scan, rest, out, error);
     if (rc == 0)
-        rc = check_lengths(out, &params, model, error);
+        rc = check_lengths(out, limit, model, error);
     if (rc == 0 && (ids || model->vocab < 256)) /* a byte is at most 255 */
         rc = check_ids(out, model, batch, error);
-    if (rc)
-        return rc;
-    out->stream = params.stream;
-    out->include_usage = params.include_usage;
-    out->usage_each = params.usage_each;
-    out->priority = params.priority;
-    if (params.salt) {
-        out->salt = strdup(params.salt);
-        rc = out->salt ? 0 : -ENOMEM;
-    }
     return rc;
 }
 

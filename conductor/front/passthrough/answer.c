@@ -49,36 +49,26 @@ static void on_scheduled(void *arg, const struct service_decision *d)
     endpoint_note(&c->told, d);
 }
 
-/* Headers that only this conductor sets, even if the engine is a conductor,
- * too. */
-static bool is_own(struct http_slice name)
-{
-    static const char prefix[] = "x-conductor-";
-    size_t n = sizeof(prefix) - 1;
-
-    return name.n >= n && strncasecmp(name.at, prefix, n) == 0;
-}
-
 /* Tells proxies in front of the conductor not to hold events back. */
 static void add_no_buffering(struct http_conn *conn)
 {
     http_add_header(conn, "X-Accel-Buffering", "no");
 }
 
-/* Whether the answer has this header already, as the client sent it. */
-static bool is_echoed(const struct forward_call *c, struct http_slice name)
+/* Whether the answer has this header already, as the client sent it, or only
+ * this conductor sets it, even if the engine is a conductor, too. */
+static bool is_own(const struct forward_call *c, struct http_slice name)
 {
-    return (c->named && http_is_fold(name, "x-request-id")) ||
+    return http_begins_fold(name, "x-conductor-") ||
+           (c->named && http_is_fold(name, "x-request-id")) ||
            (c->traced && http_is_fold(name, "traceparent"));
 }
 
 static bool is_event_stream(const struct http_head *head)
 {
-    static const char events[] = "text/event-stream";
     const struct http_slice *type = http_find(head, "content-type");
 
-    return type && type->n >= sizeof(events) - 1 &&
-           strncasecmp(type->at, events, sizeof(events) - 1) == 0;
+    return type && http_begins_fold(*type, "text/event-stream");
 }
 
 void forward_begin_stream(void *arg)
@@ -110,12 +100,13 @@ static void on_answer(void *arg, const struct http_head *head)
     c->left = head->chunked ? -1 : head->content_length;
     if (head->status == 204 || head->status == 304)
         c->left = 0;
-    for (size_t i = 0; i < head->n_headers; i++)
-        if (forward_tells(head, head->headers[i].name) &&
-            !is_own(head->headers[i].name) &&
-            !cors_decides(c->front, head->headers[i].name) &&
-            !is_echoed(c, head->headers[i].name))
+    for (size_t i = 0; i < head->n_headers; i++) {
+        struct http_slice name = head->headers[i].name;
+
+        if (forward_tells(head, name) && !cors_decides(c->front, name) &&
+            !is_own(c, name))
             http_pass_header(c->conn, &head->headers[i]);
+    }
     endpoint_tell(c->conn, &c->told, false);
     if (!c->named && !http_find(head, "x-request-id"))
         http_add_header(c->conn, "x-request-id", c->told.request_id);
@@ -212,8 +203,7 @@ void forward_refuse(struct forward_call *c,
     struct openai_error error;
 
     c->request = NULL;
-    openai_error_set(&error, failure->http_status, failure->code, NULL, "%s",
-                     failure->message);
+    endpoint_set_failure(failure, NULL, &error);
     if (c->keepalive.began) {
         fail_stream(c, &error);
     } else {
@@ -244,8 +234,7 @@ static void end_stream(struct forward_call *c,
 {
     struct openai_error error;
 
-    openai_error_set(&error, failure->http_status, failure->code, NULL, "%s",
-                     failure->message);
+    endpoint_set_failure(failure, NULL, &error);
     end_part(c);
     fail_stream(c, &error);
 }

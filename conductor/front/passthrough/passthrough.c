@@ -64,17 +64,14 @@ static const char *adapter_of(const struct service *service,
 static void set_kept(const struct front_call *call,
                      const struct forward_body *body, struct service_forward *f)
 {
-    struct http_slice path = call->head->path;
-    struct forward_slice id = body->previous;
+    struct http_slice id = body->previous;
 
     f->keeps = body->kind && strstr(body->kind->path, "/responses");
     f->owner = call->terms.name ? call->terms.number : 0;
-    if (id.n > 2 && *id.at == '"') {
-        f->kept = id.at + 1;
-        f->n_kept = id.n - 2;
-    } else {
-        f->kept = forward_path_kept(path.at, path.n, &f->n_kept);
-    }
+    id = id.n > 2 && *id.at == '"' ? (struct http_slice){id.at + 1, id.n - 2}
+                                   : forward_path_kept(call->head->path);
+    f->kept = id.at;
+    f->n_kept = id.n;
 }
 
 /* Submits the request. Returns 0, and the client's body may be freed then; or
@@ -133,7 +130,7 @@ static int submit(struct forward_call *c, const struct front_call *call,
     return rc;
 }
 
-/* Submits the request. Returns 0, or a negative errno with *error set. */
+/* Submits the request. Returns as endpoint_refuse() takes it. */
 static int take_on(const struct front_call *call, struct service *service,
                    const struct reading *r, struct openai_error *error)
 {
@@ -156,14 +153,6 @@ static int take_on(const struct front_call *call, struct service *service,
     rc = submit(c, call, service, r, &params, error);
     if (rc) {
         forward_call_free(c);
-        if (rc == -EAGAIN)
-            openai_error_set(error, 429, "too_many_requests", NULL,
-                             "too many requests are in flight");
-        if (rc == -EDQUOT)
-            openai_error_set(
-                error, 429, "too_many_tickets", NULL,
-                "too many tickets are open in all or for this key "
-                "(max_tickets): report ended requests to /v1/schedule/done");
         return rc;
     }
     if (r->body.stream && r->body.kind && !r->ticket)
@@ -229,10 +218,9 @@ static int read_body(const struct front_call *call,
 
     if (call->n == 0 && !kind)
         return 0;
-    if (form != FORM_JSON && (kind || form_hides_object(call->body, call->n))) {
-        endpoint_set_type(call->head, "application/json, or left out", error);
-        return -EINVAL;
-    }
+    if (form != FORM_JSON && (kind || form_hides_object(call->body, call->n)))
+        return endpoint_set_type(call->head, "application/json, or left out",
+                                 error);
     if (form == FORM_OTHER)
         return 0;
     if (form == FORM_MULTIPART)
@@ -248,10 +236,9 @@ static int read_all(const struct front_call *call,
                     const struct forward_kind *kind, struct reading *r,
                     struct openai_error *error)
 {
-    struct http_slice method = call->head->method;
     int rc = read_body(call, kind, r, error);
 
-    r->looks = !kind && forward_path_looks(method.at, method.n, call->n);
+    r->looks = !kind && forward_path_looks(call->head->method, call->n);
     if (rc == 0 && !*r->body.model) {
         rc = endpoint_model(call->head, r->body.model, error);
         r->of_header = *r->body.model;
@@ -264,36 +251,27 @@ static int read_all(const struct front_call *call,
 static void serve(const struct front_call *call, struct service *service,
                   struct reading *r, int rc, struct openai_error *error)
 {
-    if (rc == 0 && !service) {
-        forward_set_no_model(call, r->body.model, r->of_header, error);
-        rc = -ENOENT;
-    }
+    if (rc == 0 && !service)
+        rc = forward_set_no_model(call, r->body.model, r->of_header, error);
     if (rc == 0 && !r->ticket)
         rc = forward_check_path(call, error);
     if (rc == 0)
         rc = forward_check_own(call, service, &r->body, error);
-    if (rc == 0 && call->front->draining) {
-        openai_error_set(error, 503, "shutting_down", NULL,
-                         "the server is shutting down");
-        rc = -EAGAIN;
-    }
+    if (rc == 0)
+        rc = endpoint_open(call, error);
     if (rc == 0)
         rc = take_on(call, service, r, error);
     forward_body_fini(&r->body);
-    if (rc == -ENOMEM)
-        endpoint_set_no_memory(error);
-    if (rc)
-        endpoint_reply_error(call->conn, error, 0);
+    endpoint_refuse(call, rc, error);
 }
 
 bool forward_serve(const struct front_call *call)
 {
-    struct http_slice path = call->head->path;
     char read[FORWARD_PATH_BYTES];
     /* Only POST has a prompt. */
     const struct forward_kind *kind =
         http_is(call->head->method, "POST")
-            ? forward_kind_of(read, forward_path_read(path.at, path.n, read))
+            ? forward_kind_of(forward_path_read(call->head->path, read))
             : NULL;
     struct reading r = {0};
     struct openai_error error;
@@ -315,21 +293,19 @@ bool forward_serve(const struct front_call *call)
 static int read_question(const struct front_call *call, struct reading *r,
                          struct openai_error *error)
 {
-    static const char chat[] = "/v1/chat/completions",
-                      other[] = FORWARD_SCHEDULE_PATH;
-    int rc =
-        read_all(call, forward_kind_of(other, sizeof(other) - 1), r, error);
+    int rc = read_all(call, forward_kind_of(http_text(FORWARD_SCHEDULE_PATH)),
+                      r, error);
 
     if (rc || r->body.words || r->body.hashes)
         return rc;
     forward_body_fini(&r->body);
-    rc = read_all(call, forward_kind_of(chat, sizeof(chat) - 1), r, error);
+    rc = read_all(call, forward_kind_of(http_text("/v1/chat/completions")), r,
+                  error);
     if (rc || r->body.words)
         return rc;
-    openai_error_set(error, 400, "missing_parameter", "prompt",
-                     "prompt: missing: there must be prompt, messages, "
-                     "token_ids, input_ids or block_hashes");
-    return -EINVAL;
+    return openai_error_set(error, 400, "missing_parameter", "prompt",
+                            "prompt: missing: there must be prompt, messages, "
+                            "token_ids, input_ids or block_hashes");
 }
 
 void schedule_serve(const struct front_call *call)
@@ -339,13 +315,11 @@ void schedule_serve(const struct front_call *call)
     int rc = read_question(call, &r, &error);
     struct service *service = rc ? NULL : find(call->front, &r.body);
 
-    if (service && service == call->front->native) {
-        openai_error_set(
+    if (service && service == call->front->native)
+        rc = openai_error_set(
             &error, 400, "not_schedulable", "model",
             "model: \"%s\": is served by native workers, which take requests "
             "from this conductor only: send it to /v1/completions",
             service_model(service)->name);
-        rc = -EINVAL;
-    }
     serve(call, service, &r, rc, &error);
 }

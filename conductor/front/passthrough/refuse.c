@@ -3,72 +3,73 @@
 #include <stdio.h>
 
 #include "conductor/front/openai/body/path.h"
-#include "conductor/front/openai/body/value.h"
 #include "conductor/front/openai/form.h"
 #include "conductor/front/passthrough/state.h"
 #include "conductor/front/routes.h"
 
-void forward_set_no_model(const struct front_call *call, const char *model,
-                          bool of_header, struct openai_error *error)
+int forward_set_no_model(const struct front_call *call, const char *model,
+                         bool of_header, struct openai_error *error)
 {
     struct http_slice type = endpoint_type(call->head);
     char models[300], cut[OPENAI_CUT_BYTES];
 
     front_models(call->front->models, models, sizeof(models));
     if (!*model && call->n == 0)
-        openai_error_set(error, 400, "missing_parameter", "x-conductor-model",
-                         "header x-conductor-model: missing: this request "
-                         "names no model elsewhere, and this server has %s",
-                         models);
-    else if (*model)
-        openai_error_set(error, 404, "model_not_found",
-                         of_header ? "x-conductor-model" : "model",
-                         "%s: \"%s\": does not exist; this server has %s",
-                         of_header ? "header x-conductor-model" : "model",
-                         openai_cut(model, cut), models);
-    else if (form_type_of(type.at, type.n) == FORM_OTHER)
-        endpoint_set_type(
+        return openai_error_set(
+            error, 400, "missing_parameter", "x-conductor-model",
+            "header x-conductor-model: missing: this request names no model "
+            "elsewhere, and this server has %s",
+            models);
+    if (*model)
+        return openai_error_set(
+            error, 404, "model_not_found",
+            of_header ? "x-conductor-model" : "model",
+            "%s: \"%s\": does not exist; this server has %s",
+            of_header ? "header x-conductor-model" : "model",
+            openai_cut(model, cut), models);
+    if (form_type_of(type.at, type.n) == FORM_OTHER)
+        return endpoint_set_type(
             call->head,
             "application/json or multipart/form-data, which name a model: with "
             "another type, name it in the header x-conductor-model, since this "
             "server has more than one",
             error);
-    else
-        openai_error_set(error, 400, "missing_parameter", "model",
-                         "model: missing: this server has %s; the header "
-                         "x-conductor-model may name it, too",
-                         models);
+    return openai_error_set(error, 400, "missing_parameter", "model",
+                            "model: missing: this server has %s; the header "
+                            "x-conductor-model may name it, too",
+                            models);
 }
 
 /* Why no engine gets such a request. */
-static void set_not_for_engines(const struct front_call *call,
-                                enum forward_path why,
-                                struct openai_error *error)
+static int set_not_for_engines(const struct front_call *call,
+                               enum forward_path why,
+                               struct openai_error *error)
 {
     struct http_slice path = call->head->path, method = call->head->method;
     int n = path.n < 100 ? (int)path.n : 100;
 
     if (why == FORWARD_PATH_CLOSED)
-        openai_error_set(error, 403, "path_not_allowed", "path",
-                         "path: \"%.*s\": changes or shows a single engine: "
-                         "send it to the engine itself",
-                         n, path.at);
-    else if (why == FORWARD_PATH_ODD)
-        openai_error_set(
+        return openai_error_set(
+            error, 403, "path_not_allowed", "path",
+            "path: \"%.*s\": changes or shows a single engine: "
+            "send it to the engine itself",
+            n, path.at);
+    if (why == FORWARD_PATH_ODD)
+        return openai_error_set(
             error, 400, "invalid_value", "path",
             "path: \"%.*s\": must have no \"//\", \".\" or \"..\", "
             "no \"#\", and no byte that is escaped twice",
             n, path.at);
-    else if (why == FORWARD_PATH_METHOD)
-        openai_error_set(error, 405, "method_not_allowed", NULL,
-                         "method: \"%.*s\": must be one of %s for \"%.*s\"",
-                         method.n < 20 ? (int)method.n : 20, method.at,
-                         forward_path_methods(path.at, path.n), n, path.at);
-    else
-        routes_set_unknown(call,
-                           ", and is not forwarded to engines: forwarded paths "
-                           "mostly begin with /v1/",
-                           error);
+    if (why == FORWARD_PATH_METHOD)
+        return openai_error_set(
+            error, 405, "method_not_allowed", NULL,
+            "method: \"%.*s\": must be one of %s for \"%.*s\"",
+            method.n < 20 ? (int)method.n : 20, method.at,
+            forward_path_methods(path), n, path.at);
+    return routes_set_unknown(call,
+                              ", and is not forwarded to engines: forwarded "
+                              "paths mostly begin with /v1/",
+                              error);
 }
 
 /* Whether a salt is asked for that engines ignore at this path, so that tenants
@@ -81,19 +82,7 @@ static bool shares(const struct front_call *call)
     return http_is(head->method, "POST") &&
            ((call->terms.name && *call->terms.name) ||
             (salt && *salt && http_find(head, salt))) &&
-           !forward_path_salted(head->path.at, head->path.n);
-}
-
-static void refuse_shared(const struct front_call *call)
-{
-    struct http_slice path = call->head->path;
-    struct openai_error error;
-
-    openai_error_set(&error, 403, "path_shares_cache", "path",
-                     "path: \"%.*s\": engines share cached prompts between "
-                     "tenants there: use /v1/chat/completions",
-                     path.n < 100 ? (int)path.n : 100, path.at);
-    http_reply_error(call->conn, &error);
+           !forward_path_salted(head->path);
 }
 
 /* The same answer for another tenant's, an unknown or a forgotten id. */
@@ -102,10 +91,10 @@ static int set_not_own(const char *param, struct http_slice value,
 {
     int n = value.n < 100 ? (int)value.n : 100;
 
-    openai_error_set(error, 404, "not_found", param,
-                     "%s:%s%.*s not found among the objects of this tenant",
-                     param, n ? " " : "", n, value.at);
-    return -ENOENT;
+    return openai_error_set(
+        error, 404, "not_found", param,
+        "%s:%s%.*s not found among the objects of this tenant", param,
+        n ? " " : "", n, value.at);
 }
 
 static int set_not_own_path(struct http_slice path, struct openai_error *error)
@@ -125,16 +114,15 @@ int forward_check_path(const struct front_call *call,
 
     if (!call->terms.name)
         return 0;
-    switch (forward_path_about(method.at, method.n, path.at, path.n)) {
+    switch (forward_path_about(method, path)) {
     case FORWARD_ABOUT_THING:
         return set_not_own_path(path, error);
     case FORWARD_ABOUT_LIST:
-        openai_error_set(
+        return openai_error_set(
             error, 403, "path_mixes_tenants", "path",
             "path: \"%.*s\": engines keep the objects of all tenants there "
             "together: ask for an object of this tenant by its id",
             n, path.at);
-        return -EACCES;
     case FORWARD_ABOUT_PROMPT:
     case FORWARD_ABOUT_KEPT:
         break;
@@ -148,48 +136,41 @@ int forward_check_own(const struct front_call *call,
                       struct openai_error *error)
 {
     struct http_slice path = call->head->path;
-    struct forward_slice before = body->previous;
+    struct http_slice before = body->previous, id = forward_path_kept(path);
     uint64_t owner = call->terms.number;
-    size_t n_id;
-    const char *id = forward_path_kept(path.at, path.n, &n_id);
 
     if (!call->terms.name)
         return 0;
-    if (id && !service_keeps(service, owner, id, n_id))
+    if (id.at && !service_keeps(service, owner, id.at, id.n))
         return set_not_own_path(path, error);
     if (body->refers)
         return set_not_own(body->refers, (struct http_slice){"", 0}, error);
-    if (before.n && !value_is(before, "null") &&
+    if (before.n && !http_is(before, "null") &&
         (before.n < 2 || *before.at != '"' ||
          !service_keeps(service, owner, before.at + 1, before.n - 2)))
-        return set_not_own("previous_response_id",
-                           (struct http_slice){before.at, before.n}, error);
+        return set_not_own("previous_response_id", before, error);
     return 0;
 }
 
 bool forward_may_pass(const struct front_call *call)
 {
     struct http_slice path = call->head->path, method = call->head->method;
-    enum forward_path why =
-        forward_path_of(method.at, method.n, path.at, path.n);
+    enum forward_path why = forward_path_of(method, path);
     struct openai_error error;
 
-    if (why == FORWARD_PATH_OPEN && shares(call)) {
-        refuse_shared(call);
-        return false;
-    }
-    if (why == FORWARD_PATH_OPEN) {
-        if (forward_check_path(call, &error) == 0)
-            return true;
-        http_reply_error(call->conn, &error);
-        return false;
-    }
-    set_not_for_engines(call, why, &error);
+    if (why != FORWARD_PATH_OPEN)
+        set_not_for_engines(call, why, &error);
+    else if (shares(call))
+        openai_error_set(&error, 403, "path_shares_cache", "path",
+                         "path: \"%.*s\": engines share cached prompts between "
+                         "tenants there: use /v1/chat/completions",
+                         path.n < 100 ? (int)path.n : 100, path.at);
+    else if (forward_check_path(call, &error) == 0)
+        return true;
     if (why == FORWARD_PATH_CLOSED || why == FORWARD_PATH_ODD)
         call->front->paths_refused++;
     if (why == FORWARD_PATH_METHOD)
-        http_add_header(call->conn, "Allow",
-                        forward_path_methods(path.at, path.n));
+        http_add_header(call->conn, "Allow", forward_path_methods(path));
     http_reply_error(call->conn, &error);
     return false;
 }

@@ -39,16 +39,16 @@ void forward_begin_stream(void *arg);
 /* Callbacks of the service; arg is the call. */
 extern const struct service_reply_ops forward_reply_ops;
 
-/* refuse.c: sets a 400, 404 or 415: the request names no model where there are
- * several, or an unknown one, or its body is of a type that is not read.
- *   model      the name in the request; "" = none.
- *   of_header  a header has the name. */
-void forward_set_no_model(const struct front_call *call, const char *model,
-                          bool of_header, struct openai_error *error);
+/* refuse.c: sets a 400, 404 or 415, and returns -EINVAL: the request names no
+ * model where there are several, or an unknown one, or its body is of a type
+ * that is not read. model      the name in the request; "" = none. of_header  a
+ * header has the name. */
+int forward_set_no_model(const struct front_call *call, const char *model,
+                         bool of_header, struct openai_error *error);
 
 /* refuse.c: checks by its path alone that a request with a key is about its
- * tenant's own things. Returns 0, also where no key is required; -EACCES or
- * -ENOENT with *error set. */
+ * tenant's own things. Returns 0, also where no key is required; -EINVAL with
+ * *error set. */
 [[nodiscard]] int forward_check_path(const struct front_call *call,
                                      struct openai_error *error);
 

@@ -16,6 +16,11 @@
 
 #define LINGER_US 5000000
 #define LAST_US 1000000 /* while the server drains */
+/* TLS handshakes: few, and not for long, at most max_connections /
+ * OPENING_SHARE, or OPENING_MIN; a new one takes the place of the oldest. */
+#define OPENING_US 10000000
+#define OPENING_MIN 16u
+#define OPENING_SHARE 4u
 
 void http_conn_arm(struct http_conn *conn, int64_t us)
 {
@@ -32,6 +37,7 @@ void http_conn_begin(struct http_conn *conn)
     conn->begins = conn->receiving = true;
     conn->has_head = conn->told = false;
     conn->recorded = conn->operators = false;
+    conn->noted = NULL;
 }
 
 /* Tells the handler, once, that the client is gone. */
@@ -51,6 +57,19 @@ void http_conn_drop_body(struct http_conn *conn)
 {
     http_conn_count_body(conn, 0);
     text_buf_fini(&conn->body);
+}
+
+void http_opening_begin(struct http_conn *conn)
+{
+    struct http_server *server = conn->server;
+    size_t most = server->options.max_connections / OPENING_SHARE;
+
+    TAILQ_INSERT_TAIL(&server->opening, conn, opening_link);
+    conn->opening = true;
+    server->n_opening++;
+    http_conn_arm(conn, OPENING_US);
+    if (server->n_opening > (most > OPENING_MIN ? most : OPENING_MIN))
+        http_conn_free(TAILQ_FIRST(&server->opening));
 }
 
 void http_opening_end(struct http_conn *conn, bool open)

@@ -184,6 +184,16 @@ void http_reply(struct http_conn *conn, int status, const char *type,
 /* Sends an OpenAI error body, as http_reply. */
 void http_reply_error(struct http_conn *conn, const struct openai_error *error);
 
+/* Does the same with an error as openai_error_set() sets it. */
+void http_refuse(struct http_conn *conn, int status, const char *code,
+                 const char *param, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* Keeps a static pointer with the request, until the next one begins; returns
+ * it, NULL = none. */
+void http_note(struct http_conn *conn, const void *what);
+const void *http_noted(const struct http_conn *conn);
+
 /* Marks the answer as an operator's: its bytes count in max_output_total_bytes,
  * but are not bounded by it, as the caller waits for the client. Until the
  * answer is whole. */

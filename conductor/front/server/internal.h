@@ -7,9 +7,40 @@
 #include <time.h>
 
 #include "base/stream/stream.h"
-#include "conductor/front/server/clients.h"
 #include "conductor/front/server/http.h"
 #include "conductor/json/text_buf.h"
+
+/*
+ * How much of a server a client has. A client is an address (of IPv6 a /64),
+ * or what http_set_client() set. It may have at most four times as much
+ * as is still free, so that one alone gets four fifths of all, two get four
+ * ninths each, and a new client finds room. It is pure counting, no I/O.
+ *
+ *   sum of n_conns over the clients == clients.n_conns
+ *   a client is kept as long as it has connections, or is held
+ *   a client is filed under its n_conns  <=>  one of its connections is idle
+ */
+#define HTTP_CLIENT_FILES 32 /* file i: 2^i to 2^(i+1) - 1 connections */
+
+struct http_client {
+    LIST_ENTRY(http_client) link;
+    uint64_t key;
+    size_t n_conns;
+    size_t body_bytes, held_bytes; /* of all its connections */
+    int64_t turn;                  /* turn of the loop that `work` and n_resumed
+                                      count: turn.c */
+    size_t work;
+    unsigned n_resumed;
+    bool filed;
+    bool held;                    /* do not free it without connections */
+    TAILQ_HEAD(, http_conn) idle; /* may be closed; longest idle first */
+};
+
+struct http_clients {
+    void *tree; /* by key, of tsearch() */
+    size_t n_conns;
+    LIST_HEAD(, http_client) files[HTTP_CLIENT_FILES];
+};
 
 enum http_state {
     HTTP_HEAD,     /* reading a head, or waiting for one */
@@ -43,10 +74,11 @@ struct http_conn {
     bool has_head;  /* `head` is the answered request's */
     bool told;      /* and the handler was given it */
     bool recorded;  /* see http_recorded */
-    size_t discarded; /* bytes, since HTTP_LINGER began */
-    bool chunked_out; /* the stream being sent is chunked */
-    bool broken;      /* no memory for the answer's head */
-    char *head_bytes; /* (head_room) what `head` points into */
+    const void *noted; /* see http_note */
+    size_t discarded;  /* bytes, since HTTP_LINGER began */
+    bool chunked_out;  /* the stream being sent is chunked */
+    bool broken;       /* no memory for the answer's head */
+    char *head_bytes;  /* (head_room) what `head` points into */
     size_t head_room;
     struct http_head head;
     struct http_chunked chunked;
@@ -91,6 +123,25 @@ struct http_server {
                                  struct http_client *client,
                                  evutil_socket_t fd);
 
+/* http_client_init(c, key): makes a client without connections. */
+void http_client_init(struct http_client *c, uint64_t key);
+
+/* http_clients_get(all, key): returns the client, made if there is none. NULL:
+ * out of memory. O(log clients). */
+struct http_client *http_clients_get(struct http_clients *all, uint64_t key);
+
+/* http_clients_drop(all, c): frees it if it has no connection and is not
+ * held. */
+void http_clients_drop(struct http_clients *all, struct http_client *c);
+
+/* http_clients_greediest(all): returns the client with the most connections, to
+ * a factor of two, among those with an idle one; NULL = none has. O(1). */
+struct http_client *http_clients_greediest(const struct http_clients *all);
+
+/* http_share_allows(mine, more, taken, all): returns whether a client that has
+ * `mine`, of `taken` by all clients, may have `more`, where there is `all`. */
+bool http_share_allows(size_t mine, size_t more, size_t taken, size_t all);
+
 /* Sets the state. The connection is idle between two requests, while a head
  * comes, and while it lingers. */
 void http_conn_set_state(struct http_conn *conn, enum http_state state);
@@ -112,13 +163,6 @@ void http_conn_count_body(struct http_conn *conn, size_t n);
 
 /* Updates the count of its unread output. */
 void http_conn_count_held(struct http_conn *conn);
-
-/* room.c: makes room for one more connection of the client, by closing an idle
- * one of the greediest if need be. Returns whether there is room. O(1). */
-bool http_room(struct http_server *server, struct http_client *client);
-
-/* room.c: the same in the reserve, for connections over max_connections. */
-bool http_room_in_reserve(struct http_server *server);
 
 /* Frees a connection now; never from inside its own handler or its callees. */
 void http_conn_free(struct http_conn *conn);
@@ -142,8 +186,9 @@ void http_conn_refuse(struct http_conn *conn, int status, const char *code,
 /* Answers 413: the body alone is too large. */
 void http_conn_refuse_body(struct http_conn *conn);
 
-/* Answers 503: all bodies together are too large now. */
-void http_conn_refuse_for_now(struct http_conn *conn);
+/* Answers 503, and that the client may come again in a second. */
+void http_conn_refuse_for_now(struct http_conn *conn, const char *code,
+                              const char *message);
 
 /* Answers 503 "shutting_down" to a request that is still arriving. */
 void http_conn_refuse_stopping(struct http_conn *conn);
@@ -151,9 +196,6 @@ void http_conn_refuse_stopping(struct http_conn *conn);
 /* TLS handshake began; it succeeded (open) or failed. */
 void http_opening_begin(struct http_conn *conn);
 void http_opening_end(struct http_conn *conn, bool open);
-
-/* Answers 503: the request is not urgent, and only the reserve has room. */
-void http_conn_refuse_crowded(struct http_conn *conn);
 
 /* For when the reserve is also full: sends a 503 in one packet, without making
  * a connection, and closes the socket. */

@@ -6,6 +6,7 @@
 
 #include "base/certificate.h"
 #include "base/clock.h"
+#include "base/event_loop.h"
 #include "conductor/front/server/internal.h"
 
 /* An engine's whole head, and our own headers. */
@@ -130,7 +131,9 @@ static bool read_head(struct http_conn *conn)
     if (conn->client == &conn->server->reserve) {
         conn->close = true;
         if (!conn->server->handlers->urgent(conn->server->arg, &conn->head)) {
-            http_conn_refuse_crowded(conn);
+            conn->server->stats.refused++;
+            http_conn_refuse_for_now(conn, "too_many_connections",
+                                     "too many connections");
             return false;
         }
     }
@@ -150,9 +153,13 @@ static void read_body(struct http_conn *conn)
 
     if (rc == -ENOBUFS)
         http_conn_refuse_body(conn);
-    else if (rc == -EDQUOT)
-        http_conn_refuse_for_now(conn);
-    else if (rc == -EBADMSG)
+    else if (rc == -EDQUOT) {
+        conn->server->stats.bodies_refused++;
+        http_conn_refuse_for_now(
+            conn, "too_many_body_bytes",
+            "the request bodies being received use all of their memory "
+            "(max_body_total_bytes)");
+    } else if (rc == -EBADMSG)
         http_conn_refuse(conn, 400, "invalid_http",
                          "the chunked body is malformed");
     else if (rc < 0)
@@ -283,16 +290,13 @@ int http_conn_open(struct http_server *server, struct http_client *client,
     if (conn)
         conn->timer = evtimer_new(server->base, on_timer, conn);
     if (!conn || !conn->timer ||
-        certificate_show(server->certificate, &stream.ssl)) {
-        if (conn && conn->timer)
-            event_free(conn->timer);
+        certificate_show(server->certificate, &stream.ssl))
         evutil_closesocket(fd);
-        free(conn);
-        return -ENOMEM;
-    }
-    conn->stream = stream_new(server->streams, fd, &stream, &stream_ops, conn);
-    if (!conn->stream) {
-        event_free(conn->timer);
+    else
+        conn->stream =
+            stream_new(server->streams, fd, &stream, &stream_ops, conn);
+    if (!conn || !conn->stream) {
+        event_loop_drop(conn ? conn->timer : NULL);
         free(conn);
         return -ENOMEM;
     }

@@ -36,53 +36,32 @@ static void add_early(struct http_conn *conn)
 void http_conn_refuse(struct http_conn *conn, int status, const char *code,
                       const char *message)
 {
-    struct openai_error error;
-
     http_turn_request(conn);
     add_early(conn);
     conn->head_only = false;
     if (status == 501 || status == 505) /* else a client might try again */
         http_add_header(conn, "x-should-retry", "false");
-    openai_error_set(&error, status, code, NULL, "%s", message);
     conn->close = true;
     http_conn_set_state(conn, HTTP_HANDLING);
-    http_reply_error(conn, &error);
+    http_refuse(conn, status, code, NULL, "%s", message);
 }
 
 void http_conn_refuse_body(struct http_conn *conn)
 {
-    struct openai_error error;
-
-    openai_error_set(&error, 413, "body_too_large", NULL,
-                     "the body is larger than %zu bytes",
-                     conn->server->options.max_body_bytes);
     add_early(conn);
     conn->close = true;
     http_conn_set_state(conn, HTTP_HANDLING);
-    http_reply_error(conn, &error);
+    http_refuse(conn, 413, "body_too_large", NULL,
+                "the body is larger than %zu bytes",
+                conn->server->options.max_body_bytes);
 }
 
-/* The client may come again in a second. */
-static void refuse_for_now(struct http_conn *conn, const char *code,
-                           const char *message)
+void http_conn_refuse_for_now(struct http_conn *conn, const char *code,
+                              const char *message)
 {
     http_add_header(conn, "Retry-After", "1");
     http_add_header(conn, "retry-after-ms", "1000");
     http_conn_refuse(conn, 503, code, message);
-}
-
-void http_conn_refuse_for_now(struct http_conn *conn)
-{
-    conn->server->stats.bodies_refused++;
-    refuse_for_now(conn, "too_many_body_bytes",
-                   "the request bodies being received use all of their memory "
-                   "(max_body_total_bytes)");
-}
-
-void http_conn_refuse_crowded(struct http_conn *conn)
-{
-    conn->server->stats.refused++;
-    refuse_for_now(conn, "too_many_connections", "too many connections");
 }
 
 /* Reads what has come of the first request: a socket that is closed with unread
@@ -137,7 +116,8 @@ void http_conn_refuse_stopping(struct http_conn *conn)
         http_conn_begin(conn);
         conn->read_us = clock_now_us();
     }
-    refuse_for_now(conn, "shutting_down",
-                   "the server is shutting down, and the request had not "
-                   "arrived completely");
+    http_conn_refuse_for_now(
+        conn, "shutting_down",
+        "the server is shutting down, and the request had not arrived "
+        "completely");
 }

@@ -1,7 +1,8 @@
-/* Listening and accepting. */
+/* Listening and accepting; whose connection is closed for a new one. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/ssl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -15,14 +16,74 @@
  * nothing, would be unbounded memory (2.5 MiB each on loopback). */
 #define KERNEL_BYTES 32768
 
+static void close_first(struct http_server *server, struct http_client *client)
+{
+    server->stats.evicted++;
+    http_conn_free(TAILQ_FIRST(&client->idle));
+}
+
+/* A client with more connections, or the client itself, gives one up. */
+static bool make_room(struct http_server *server, struct http_client *client)
+{
+    const struct http_clients *all = &server->clients;
+    size_t max = server->options.max_connections;
+    struct http_client *from = client;
+
+    if (http_share_allows(client->n_conns, 1, all->n_conns, max))
+        return true;
+    if (all->n_conns >= max) {
+        struct http_client *most = http_clients_greediest(all);
+
+        if (most && most->n_conns > client->n_conns)
+            from = most;
+    }
+    if (TAILQ_EMPTY(&from->idle))
+        return false;
+    close_first(server, from);
+    return true;
+}
+
 /* Returns the client that a new connection counts for; NULL: there is no room.
- * The caller has set client->held. */
+ * The caller has set client->held. O(1). */
 static struct http_client *admit(struct http_server *server,
                                  struct http_client *client)
 {
-    if (http_room(server, client))
+    struct http_client *reserve = &server->reserve;
+
+    if (make_room(server, client))
         return client;
-    return http_room_in_reserve(server) ? &server->reserve : NULL;
+    if (reserve->n_conns >= server->options.reserve) {
+        if (TAILQ_EMPTY(&reserve->idle))
+            return NULL;
+        close_first(server, reserve);
+    }
+    return reserve;
+}
+
+bool http_set_client(struct http_conn *conn, uint64_t key)
+{
+    struct http_server *server = conn->server;
+    struct http_client *client;
+    bool fits = true;
+
+    if (conn->client == &server->reserve || conn->client->key == key)
+        return true;
+    client = http_clients_get(&server->clients, key);
+    if (!client)
+        return false;
+    client->held = true;
+    if (!http_share_allows(client->n_conns, 1, server->clients.n_conns - 1,
+                           server->options.max_connections)) {
+        fits = !TAILQ_EMPTY(&client->idle);
+        if (fits)
+            close_first(server, client);
+    }
+    client->held = false;
+    if (fits)
+        http_conn_join(conn, client);
+    else
+        http_clients_drop(&server->clients, client);
+    return fits;
 }
 
 static void on_accept(void *arg, evutil_socket_t fd)
@@ -88,6 +149,14 @@ int http_server_new(struct event_base *base, const struct http_options *options,
     server->port = listener_port(server->listener);
     *out = server;
     return 0;
+}
+
+void http_server_tls(struct http_server *server, struct ssl_ctx_st *certificate)
+{
+    if (certificate)
+        SSL_CTX_up_ref(certificate);
+    SSL_CTX_free(server->certificate);
+    server->certificate = certificate;
 }
 
 static void stop_listening(struct http_server *server)

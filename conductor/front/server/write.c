@@ -169,23 +169,14 @@ static bool may_hold(const struct http_conn *conn, size_t n)
                : others < all && will <= all - others;
 }
 
-/* Too much unread output: sends a 503 in place of a long answer. */
-static void refuse_long(struct http_conn *conn)
-{
-    struct openai_error error;
-
-    conn->server->stats.slow++;
-    openai_error_set(&error, 503, "too_many_unsent_bytes", NULL,
-                     "no memory for this answer: clients have not read theirs "
-                     "yet (max_output_total_bytes)");
-    http_reply_error(conn, &error);
-}
-
 void http_reply(struct http_conn *conn, int status, const char *type,
                 const void *body, size_t n)
 {
     if (n > SHORT_BYTES && !may_hold(conn, n)) {
-        refuse_long(conn);
+        conn->server->stats.slow++;
+        http_refuse(conn, 503, "too_many_unsent_bytes", NULL,
+                    "no memory for this answer: clients have not read theirs "
+                    "yet (max_output_total_bytes)");
         return;
     }
     if (write_head(conn, status, type, (int64_t)n) ||
@@ -210,6 +201,18 @@ void http_reply_error(struct http_conn *conn, const struct openai_error *error)
     http_reply(conn, error->http_status, "application/json", body.data,
                body.len);
     text_buf_fini(&body);
+}
+
+void http_refuse(struct http_conn *conn, int status, const char *code,
+                 const char *param, const char *format, ...)
+{
+    struct openai_error error;
+    va_list args;
+
+    va_start(args, format);
+    openai_error_vset(&error, status, code, param, format, args);
+    va_end(args);
+    http_reply_error(conn, &error);
 }
 
 static void begin(struct http_conn *conn, int status, const char *type,
@@ -240,6 +243,16 @@ void http_operators(struct http_conn *conn)
 void http_recorded(struct http_conn *conn)
 {
     conn->recorded = true;
+}
+
+void http_note(struct http_conn *conn, const void *what)
+{
+    conn->noted = what;
+}
+
+const void *http_noted(const struct http_conn *conn)
+{
+    return conn->noted;
 }
 
 void http_keep_body(struct http_conn *conn)

@@ -35,7 +35,7 @@ def main():
     rows = [', '.join(str(byte) for byte in data[i:i + 20])
             for i in range(0, len(data), 20)]
     with open(sys.argv[4], 'w', encoding='utf-8') as f:
-        f.write('#include "conductor/front/watch/page.h"\n\n'
+        f.write('#include "conductor/front/watch/watch.h"\n\n'
                 'const char page_html[] = {' + ',\n'.join(rows) + '};\n'
                 'const size_t page_bytes = sizeof(page_html);\n'
                 f'const char page_policy[] = "{policy}";\n')

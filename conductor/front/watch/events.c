@@ -1,10 +1,11 @@
-/* Streams of events. See watch.h. */
+/* The page, and streams of events. See watch.h. */
 #include <errno.h>
 #include <event2/buffer.h>
 #include <event2/event.h>
 #include <stdlib.h>
 #include <sys/queue.h>
 
+#include "base/event_loop.h"
 #include "conductor/front/watch/watch.h"
 
 #define HISTORY_EVERY 10
@@ -35,29 +36,27 @@ struct watch {
                                              yet */
 };
 
-static int write_kind(const struct models *models, enum event_kind kind,
-                      struct evbuffer *out)
+static int write_instances(const struct models *models, struct evbuffer *out)
 {
-    switch (kind) {
-    case OVERVIEW:
-        return models_overview(models, out);
-    case INSTANCES:
-        return models_instances(models, INSTANCES_SHOWN, out);
-    case DECISIONS:
-        return models_decisions(models, DECISIONS_SHOWN, out);
-    default:
-        return models_history(models, out);
-    }
+    return models_instances(models, INSTANCES_SHOWN, out);
+}
+
+static int write_decisions(const struct models *models, struct evbuffer *out)
+{
+    return models_decisions(models, DECISIONS_SHOWN, out);
 }
 
 /* Returns the event, made once for all viewers; NULL: out of memory. */
 static struct evbuffer *event_now(struct watch *w, enum event_kind kind)
 {
-    static const char *const names[EVENT_KINDS] = {
-        [OVERVIEW] = "overview",
-        [INSTANCES] = "instances",
-        [DECISIONS] = "decisions",
-        [HISTORY] = "history",
+    static const struct {
+        const char *name;
+        int (*write)(const struct models *models, struct evbuffer *out);
+    } kinds[EVENT_KINDS] = {
+        [OVERVIEW] = {"overview", models_overview},
+        [INSTANCES] = {"instances", write_instances},
+        [DECISIONS] = {"decisions", write_decisions},
+        [HISTORY] = {"history", models_history},
     };
     struct evbuffer *out = w->events[kind];
 
@@ -65,8 +64,8 @@ static struct evbuffer *event_now(struct watch *w, enum event_kind kind)
         return out;
     out = evbuffer_new();
     if (out &&
-        (evbuffer_add_printf(out, "event: %s\ndata: ", names[kind]) < 0 ||
-         write_kind(w->front->models, kind, out) ||
+        (evbuffer_add_printf(out, "event: %s\ndata: ", kinds[kind].name) < 0 ||
+         kinds[kind].write(w->front->models, out) ||
          evbuffer_add(out, "\n", 1))) {
         evbuffer_free(out);
         out = NULL;
@@ -135,14 +134,12 @@ static unsigned due_now(struct watch *w)
     return due;
 }
 
-static void on_time(evutil_socket_t fd, short what, void *arg)
+static void on_time(evutil_socket_t, short, void *arg)
 {
     struct watch *w = arg;
     unsigned due = due_now(w);
     struct viewer *v, *next;
 
-    (void)fd;
-    (void)what;
     for (v = TAILQ_FIRST(&w->viewers); v; v = next) {
         next = TAILQ_NEXT(v, entry);
         v->due |= due;
@@ -170,13 +167,10 @@ static struct watch *watch_new(struct front *front)
 
 static void begin(struct watch *w, struct viewer *v, struct http_conn *conn)
 {
-    int64_t us = w->front->options.events_us;
-    const struct timeval every = {us / 1000000, us % 1000000};
-
     *v = (struct viewer){.watch = w, .conn = conn, .due = ALL_EVENTS};
     TAILQ_INSERT_TAIL(&w->viewers, v, entry);
     if (w->n++ == 0)
-        event_add(w->timer, &every);
+        (void)!event_loop_wait(w->timer, w->front->options.events_us);
     http_add_header(conn, "Cache-Control", "no-store");
     http_operators(conn);
     http_stream(conn, 200, "text/event-stream");
@@ -188,7 +182,6 @@ static void begin(struct watch *w, struct viewer *v, struct http_conn *conn)
 void watch_events(const struct front_call *call)
 {
     struct front *front = call->front;
-    struct openai_error error;
     struct viewer *v;
 
     /* Events show what clients asked for, so they need the right to change. */
@@ -202,20 +195,17 @@ void watch_events(const struct front_call *call)
     if (!front->watch)
         front->watch = watch_new(front);
     if (front->watch && front->watch->n >= WATCH_VIEWERS_MAX) {
-        openai_error_set(&error, 503, "too_many_viewers", NULL,
-                         "%d viewers watch already; close a page, or ask "
-                         "/admin/overview",
-                         WATCH_VIEWERS_MAX);
-        http_reply_error(call->conn, &error);
+        http_refuse(call->conn, 503, "too_many_viewers", NULL,
+                    "%d viewers watch already; close a page, or ask "
+                    "/admin/overview",
+                    WATCH_VIEWERS_MAX);
         return;
     }
     v = front->watch ? malloc(sizeof(*v)) : NULL;
-    if (v) {
+    if (v)
         begin(front->watch, v, call->conn);
-        return;
-    }
-    endpoint_set_no_memory(&error);
-    http_reply_error(call->conn, &error);
+    else
+        view_no_memory(call->conn);
 }
 
 void watch_stop(struct watch *watch)
@@ -234,4 +224,16 @@ void watch_free(struct watch *watch)
         return;
     event_free(watch->timer);
     free(watch);
+}
+
+/* Browsers run and show only what is in the page; it asks for the key, and gets
+ * events with it. */
+void watch_page(const struct front_call *call)
+{
+    http_add_header(call->conn, "Content-Security-Policy", page_policy);
+    http_add_header(call->conn, "X-Content-Type-Options", "nosniff");
+    http_add_header(call->conn, "Referrer-Policy", "no-referrer");
+    http_add_header(call->conn, "Cache-Control", "no-store");
+    http_reply(call->conn, 200, "text/html; charset=utf-8", page_html,
+               page_bytes);
 }

@@ -27,6 +27,11 @@ struct watch;
 front_serve_fn watch_page;   /* the page itself, without data */
 front_serve_fn watch_events; /* takes the call's connection until it ends */
 
+/* The page as embed.py has made it. */
+extern const char page_html[]; /* (page_bytes) */
+extern const size_t page_bytes;
+extern const char page_policy[]; /* its Content-Security-Policy */
+
 /* Ends all streams. NULL is a no-op. */
 void watch_stop(struct watch *watch);
 

@@ -154,12 +154,13 @@ static void put_tokens(struct text_buf *out, const struct service_request *r,
     put_count(out, "computed_tokens", r->result.computed_tokens);
 }
 
-static void put_slice(struct text_buf *out, const char *key, const char *at,
-                      size_t n)
+static void put_slice(struct text_buf *out, const char *key,
+                      struct http_slice s)
 {
     char text[256];
 
-    snprintf(text, sizeof(text), "%.*s", n < 200 ? (int)n : 200, n ? at : "");
+    snprintf(text, sizeof(text), "%.*s", s.n < 200 ? (int)s.n : 200,
+             s.n ? s.at : "");
     put_text(out, key, text);
 }
 
@@ -171,16 +172,16 @@ void models_refused(const struct models *models,
 
     if (!models->access || !access_log_is_open(models->access))
         return;
-    tenants_find(models->tenants, refusal->key, refusal->n_key, 0, &who);
+    tenants_find(models->tenants, refusal->key.at, refusal->key.n, 0, &who);
     text_buf_init(&out, LINE_BYTES);
     put_begin(&out, refusal->arrived_us);
     put_text(&out, "id", NULL);
-    put_slice(&out, "client_id", refusal->client_id, refusal->n_client_id);
-    put_slice(&out, "traceparent", refusal->trace, refusal->n_trace);
+    put_slice(&out, "client_id", refusal->client_id);
+    put_slice(&out, "traceparent", refusal->trace);
     put_text(&out, "tenant_name", tenants_name(models->tenants, who.tenant));
     put_text(&out, "client", refusal->client);
-    put_slice(&out, "method", refusal->method, refusal->n_method);
-    put_slice(&out, "path", refusal->path, refusal->n_path);
+    put_slice(&out, "method", refusal->method);
+    put_slice(&out, "path", refusal->path);
     put_count(&out, "input_length", 0);
     put_count(&out, "output_length", 0);
     put_text(&out, "outcome", "refused");

@@ -13,8 +13,7 @@
 #include "conductor/link/upstream/exchange/upstream.h"
 #include "conductor/link/upstream/model_list.h"
 #include "conductor/link/upstream/report.h"
-#include "conductor/service/engine_request/answer_id.h"
-#include "conductor/service/engine_request/meta_info.h"
+#include "conductor/service/engine_request/told.h"
 #include "conductor/service/internal.h"
 
 #define ENGINE_AUTHORIZATION_BYTES 4200
@@ -243,17 +242,13 @@ void engine_change_costs(struct service *s, const char *file);
 void engine_retire(struct engine *e);
 
 /* usage.c: takes the next n bytes of an answer: keeps its last
- * FORWARD_TAIL_BYTES, and each prompt's tokens (meta_info.h). */
+ * FORWARD_TAIL_BYTES, and the tokens of each prompt (told.h). */
 void forward_keep_tail(struct forward *f, const char *bytes, size_t n);
 
-/* kept.c: takes the next n bytes of an answer, and notes which engine keeps it
- * once its id is complete. */
-void forward_note_kept(struct service_request *request, const char *bytes,
-                       size_t n);
-
-/* Counts a request at its answer's end, if its engine must publish a KV event
- * for it. told: its cached tokens; below 0 = not told. The prompt's last block
- * does not count: engines compute it each time, and may not publish it. */
+/* Called at the end of an answer. told: its cached tokens; below 0 = not told.
+ * Counts the request if its engine must publish a KV event for it. The prompt's
+ * last block does not count: it is computed each time, and perhaps not
+ * published. */
 void forward_count_unheard(struct service_request *request, int64_t told);
 
 /* Reads the usage at an answer's end, counts it and learns from it.
@@ -419,7 +414,7 @@ void engine_forget_costs(struct engine *e);
 bool tokenize_begin(struct service_request *request);
 void tokenize_abort(struct service_request *request);
 
-/* first.c: the first token of a request has come, at at_us. */
+/* line.c: the first token of a request has come, at at_us. */
 void forward_first_token(struct service_request *request, int64_t at_us);
 
 /* usage.c: sets the prompt's tokens and cached tokens as told by the engine
@@ -431,11 +426,11 @@ void forward_told(struct service_request *request, int64_t prompt,
  * tokens in request->result, the metrics and the tenant's use. */
 void forward_count(struct service_request *request);
 
-/* first.c: learns from an answer of `tokens` tokens that was not streamed. */
+/* line.c: learns from an answer of `tokens` tokens that was not streamed. */
 void forward_learn_whole(struct service_request *request, int64_t tokens);
 
-/* first.c: ends the prefill of a request. seen: it ended at now_us; else the
- * time is unknown. */
+/* line.c: ends the prefill of a request. seen: it ended at now_us, else at an
+ * unknown time. */
 void forward_prefill_over(struct service_request *request, bool seen,
                           int64_t now_us);
 
@@ -461,12 +456,12 @@ void forward_tick(struct service *s);
 void forward_failed(struct service_request *request, bool unreachable,
                     const char *why);
 
-/* engine_request/take.c: does instance_ops.take. */
+/* send.c: as instance_ops.take. */
 [[nodiscard]] int forward_take(struct service_request *request,
                                const struct service_request_params *params);
 
-/* engine_request/hung.c. forward_is_silent(): returns whether an answer has
- * been silent for too long. The others: as in instance_ops. */
+/* engine_request/status.c. forward_is_silent(): returns whether nothing of the
+ * answer has come for too long. The others: as in instance_ops. */
 bool forward_is_silent(const struct service_request *request, int64_t now_us);
 void forward_fail_silent(struct service_request *request, int64_t now_us);
 bool forward_leaves(const struct service_request *request,
@@ -506,12 +501,11 @@ void forward_is_refused(struct service_request *request, int status);
 void forward_answers_well(struct service_request *request);
 
 /* engine_request/line.c. forward_join_line(): puts a request into the line of
- * its engine. forward_leave_line(): removes it; no-op without a line.
- * forward_refused_in_line(): removes it after a refusal: the next request's
- * turn then counts from the begin of this one. forward_abort(): gives up the
- * attempt in any state. */
+ * its engine. forward_refused_in_line(): takes it out after a refusal, if it is
+ * in one: the next request's turn then begins where this one's began.
+ * forward_abort(): gives up the
+ * attempt, in whatever state. */
 void forward_join_line(struct service_request *request, int64_t now_us);
-void forward_leave_line(struct service_request *request, int64_t now_us);
 void forward_refused_in_line(struct service_request *request, int64_t now_us);
 void forward_abort(struct service_request *request);
 

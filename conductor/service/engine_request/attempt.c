@@ -70,6 +70,21 @@ static uint32_t count_events(const struct forward *f, const char *bytes,
     return events;
 }
 
+/* Notes which engine keeps an answer of /v1/responses: requests that name its
+ * id must go there. */
+static void note_kept(struct service_request *request, const char *bytes,
+                      size_t n)
+{
+    struct forward *f = request->forward;
+
+    if (!f->what.keeps || f->refused)
+        return;
+    if (answer_id_read(&f->read.id, bytes, n))
+        kept_note(&request->service->requests.kept, f->what.owner,
+                  f->read.id.json.value, f->read.id.json.n,
+                  request->attempt.prefill);
+}
+
 void forward_hand_on(struct service_request *request, const char *bytes,
                      size_t n, int64_t now_us)
 {
@@ -88,7 +103,7 @@ void forward_hand_on(struct service_request *request, const char *bytes,
     }
     forward_keep_tail(f, bytes, n);
     f->n_bytes += n;
-    forward_note_kept(request, bytes, n);
+    note_kept(request, bytes, n);
     request->ops->bytes(request->arg, bytes, n);
 }
 

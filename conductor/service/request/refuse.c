@@ -90,10 +90,12 @@ static void say_share(const struct service_request *request,
 }
 
 /* No instance is ready; after a retry, with the last failure. */
-static void say_none(const struct service_request *request, const char *role,
-                     char text[REFUSAL_MAX])
+static void say_none(const struct service_request *request,
+                     const struct dispatch_order *order, char text[REFUSAL_MAX])
 {
     const struct service *s = request->service;
+    const char *role =
+        order->reason == DISPATCH_NO_PREFILL ? "prefill" : "decode";
     const char *failed =
         request->dispatch.retries ? "; the last one failed: " : "";
 
@@ -115,19 +117,6 @@ static void say_none(const struct service_request *request, const char *role,
                  request->last_failure);
 }
 
-static void say_no_prefill(const struct service_request *request,
-                           const struct dispatch_order *,
-                           char text[REFUSAL_MAX])
-{
-    say_none(request, "prefill", text);
-}
-
-static void say_no_decode(const struct service_request *request,
-                          const struct dispatch_order *, char text[REFUSAL_MAX])
-{
-    say_none(request, "decode", text);
-}
-
 static void say_too_long(const struct service_request *request,
                          const struct dispatch_order *, char text[REFUSAL_MAX])
 {
@@ -135,14 +124,6 @@ static void say_too_long(const struct service_request *request,
              "a prompt of %u tokens and max_tokens of %u do not fit into the "
              "KV cache or the context window of any ready instance",
              request->prompt.n_tokens, request->prompt.max_tokens);
-}
-
-static void say_no_room(const struct service_request *,
-                        const struct dispatch_order *, char text[REFUSAL_MAX])
-{
-    snprintf(text, REFUSAL_MAX,
-             "no instance will have room in its KV cache within this request's "
-             "time to first token limit");
 }
 
 static void say_waited(const struct service_request *request,
@@ -167,12 +148,6 @@ static void say_link(const struct service_request *request,
         (double)r->slo_tbt_us / 1e3, (double)r->slo_ttft_us / 1e3);
 }
 
-static void say_nothing(const struct service_request *,
-                        const struct dispatch_order *, char text[REFUSAL_MAX])
-{
-    snprintf(text, REFUSAL_MAX, "no decision was reached");
-}
-
 #define NO_COUNTER SIZE_MAX
 #define COUNTER(member) offsetof(struct metrics, member)
 
@@ -182,26 +157,30 @@ static const struct refusal {
     const char *code;
     size_t counter; /* a uint64_t of struct metrics */
     void (*say)(const struct service_request *, const struct dispatch_order *,
-                char text[REFUSAL_MAX]);
+                char text[REFUSAL_MAX]); /* NULL = `text` */
+    const char *text;
 } refusals[] = {
-    [DISPATCH_NO_REASON] = {500, "internal_error", NO_COUNTER, say_nothing},
+    [DISPATCH_NO_REASON] = {500, "internal_error", NO_COUNTER, NULL,
+                            "no decision was reached"},
     [DISPATCH_MISSES_TTFT] = {429, "slo_ttft_exceeded", COUNTER(rejected_ttft),
-                              say_ttft},
+                              say_ttft, ""},
     [DISPATCH_MISSES_TBT] = {429, "slo_tbt_exceeded", COUNTER(rejected_tbt),
-                             say_tbt},
-    [DISPATCH_PRICE] = {429, "price", COUNTER(rejected_price), say_price},
-    [DISPATCH_SHARE] = {429, "share", COUNTER(rejected_share), say_share},
-    [DISPATCH_NO_PREFILL] = {503, "no_prefill_instance", NO_COUNTER,
-                             say_no_prefill},
-    [DISPATCH_NO_DECODE] = {503, "no_decode_instance", NO_COUNTER,
-                            say_no_decode},
+                             say_tbt, ""},
+    [DISPATCH_PRICE] = {429, "price", COUNTER(rejected_price), say_price, ""},
+    [DISPATCH_SHARE] = {429, "share", COUNTER(rejected_share), say_share, ""},
+    [DISPATCH_NO_PREFILL] = {503, "no_prefill_instance", NO_COUNTER, say_none,
+                             ""},
+    [DISPATCH_NO_DECODE] = {503, "no_decode_instance", NO_COUNTER, say_none,
+                            ""},
     [DISPATCH_TOO_LONG] = {400, "prompt_exceeds_kv_capacity", NO_COUNTER,
-                           say_too_long},
-    [DISPATCH_NO_ROOM] = {429, "no_capacity", COUNTER(rejected_no_room),
-                          say_no_room},
+                           say_too_long, ""},
+    [DISPATCH_NO_ROOM] = {429, "no_capacity", COUNTER(rejected_no_room), NULL,
+                          "no instance will have room in its KV cache within "
+                          "this request's time to first token limit"},
     [DISPATCH_WAITED_TOO_LONG] = {429, "no_capacity", COUNTER(rejected_no_room),
-                                  say_waited},
-    [DISPATCH_LINK_BUSY] = {429, "link_busy", COUNTER(rejected_link), say_link},
+                                  say_waited, ""},
+    [DISPATCH_LINK_BUSY] = {429, "link_busy", COUNTER(rejected_link), say_link,
+                            ""},
 };
 
 static int64_t retry_after_us(const struct refusal *refusal,
@@ -226,7 +205,9 @@ void request_refuse(struct service_request *request,
 
     if (refusal->counter != NO_COUNTER)
         ++*(uint64_t *)(metrics + refusal->counter);
-    refusal->say(request, order, text);
-    request_fail(request, refusal->status, refusal->code, text,
+    if (refusal->say)
+        refusal->say(request, order, text);
+    request_fail(request, refusal->status, refusal->code,
+                 refusal->say ? text : refusal->text,
                  retry_after_us(refusal, order));
 }

@@ -1,7 +1,9 @@
-/* A request's life: its failures and its end. */
+/* A request's life: its states and which may follow which, its failures, its
+ * end, and its way off a drained instance. */
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/bug.h"
 #include "base/clock.h"
 #include "base/event_loop.h"
 #include "base/log.h"
@@ -9,6 +11,53 @@
 #include "conductor/service/models.h"
 #include "conductor/service/pair/pair.h"
 #include "conductor/service/ticket/ticket.h"
+
+static const char *const state_names[REQUEST_STATES] = {
+    "received",     "waiting",  "scheduled", "prefilling",
+    "transferring", "decoding", "ended",     "tokenizing",
+};
+
+#define TO(s) (1u << (s))
+/* A retry goes back to RECEIVED. */
+static const unsigned transitions[REQUEST_STATES] = {
+    [REQUEST_RECEIVED] =
+        TO(REQUEST_WAITING) | TO(REQUEST_SCHEDULED) | TO(REQUEST_ENDED),
+    [REQUEST_WAITING] = TO(REQUEST_SCHEDULED) | TO(REQUEST_ENDED),
+    [REQUEST_SCHEDULED] =
+        TO(REQUEST_PREFILLING) | TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
+    [REQUEST_PREFILLING] =
+        TO(REQUEST_TRANSFERRING) | TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
+    [REQUEST_TRANSFERRING] =
+        TO(REQUEST_DECODING) | TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
+    [REQUEST_DECODING] = TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
+    [REQUEST_ENDED] = 0,
+    [REQUEST_TOKENIZING] = TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
+};
+
+/* After a bug: the request fails with 500 "internal_error" in the next turn of
+ * the loop, whatever its state. */
+static void request_break(struct service_request *request)
+{
+    struct service *s = request->service;
+
+    request->broken = s->requests.has_broken = true;
+    event_active(s->requests.inbox_event, EV_TIMEOUT, 0);
+}
+
+bool request_set_state(struct service_request *request, enum request_state next)
+{
+    if (!(transitions[request->state] & TO(next))) {
+        bug("%s: no transition from %s to %s", request->request_id,
+            state_names[request->state], state_names[next]);
+        if (request->state != REQUEST_ENDED)
+            request_break(request);
+        return false;
+    }
+    log_debug("%s: %s -> %s", request->request_id, state_names[request->state],
+              state_names[next]);
+    request->state = next;
+    return true;
+}
 
 struct service_request *request_find(struct service *service,
                                      uint64_t attempt_id)
@@ -41,7 +90,9 @@ void request_free(struct service_request *request)
     free(request);
 }
 
-void request_close_pool(struct service_request *request)
+/* Removes the attempt's prefill, decode and lent workers from the pool, as far
+ * as they are still there. */
+static void request_close_pool(struct service_request *request)
 {
     struct service *s = request->service;
 
@@ -157,16 +208,21 @@ void request_answered(struct service_request *request, int64_t tokens)
                    request->dispatch.ask.max_output_tokens);
 }
 
-void request_place_again(struct service_request *request)
+void request_receive(struct service_request *request)
 {
-    struct service *s = request->service;
+    struct requests *all = &request->service->requests;
 
+    TAILQ_INSERT_TAIL(&all->inbox, request, entry);
+    event_active(all->inbox_event, EV_TIMEOUT, 0);
+}
+
+/* Ends an attempt without output, and puts the request back into the inbox. */
+static void request_place_again(struct service_request *request)
+{
     observe_again(request);
     request_abort(request);
-    if (!request_set_state(request, REQUEST_RECEIVED))
-        return;
-    TAILQ_INSERT_TAIL(&s->requests.inbox, request, entry);
-    event_active(s->requests.inbox_event, EV_TIMEOUT, 0);
+    if (request_set_state(request, REQUEST_RECEIVED))
+        request_receive(request);
 }
 
 /* Whether the client has no token, or the front took all of them back. */
@@ -207,6 +263,64 @@ void request_instance_lost(struct service_request *request, uint32_t id,
     request_place_again(request);
 }
 
+static bool is_at(const struct service_request *request, uint32_t id)
+{
+    return request && request->attempt.id &&
+           (request->attempt.prefill == id || request->attempt.decode == id);
+}
+
+/* Whether other instances can take over the instance's part of the request. */
+static bool has_others(const struct service *s,
+                       const struct service_request *request, uint32_t id)
+{
+    return (request->attempt.prefill != id ||
+            instances_count(s, ROLE_PREFILL, NULL) > 0) &&
+           (request->attempt.decode != id ||
+            instances_count(s, ROLE_DECODE, NULL) > 0);
+}
+
+void request_move_waiting(struct service *s, uint32_t id)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < s->requests.size; i++) {
+        struct service_request *request = s->requests.by_slot[i];
+
+        if (!is_at(request, id) || !request->by->tells_begin ||
+            request->state != REQUEST_SCHEDULED || !has_others(s, request, id))
+            continue;
+        request_place_again(request);
+        n++;
+    }
+    if (n > 0)
+        log_info("instance %s is drained: %u requests that had not begun there "
+                 "are scheduled again",
+                 pool_get(s->pool, id)->name, n);
+}
+
+void request_end_work(struct service *s, uint32_t id)
+{
+    char why[MSG_TEXT_MAX];
+    uint32_t n = 0;
+
+    snprintf(
+        why, sizeof(why),
+        "instance %s is drained, and the time limit of its requests is over",
+        pool_get(s->pool, id)->name);
+    for (uint32_t i = 0; i < s->requests.size; i++) {
+        struct service_request *request = s->requests.by_slot[i];
+
+        if (!is_at(request, id) ||
+            (request->attempt.decode != id && request->by->hands_over &&
+             request->state == REQUEST_DECODING))
+            continue;
+        request_instance_lost(request, id, why);
+        n++;
+    }
+    if (n > 0)
+        log_warn("%s: %u requests", why, n);
+}
+
 void service_cancel(struct service_request *request)
 {
     if (!request)
@@ -219,4 +333,27 @@ void service_cancel(struct service_request *request)
     request_free(request);
     event_active(s->requests.inbox_event, EV_TIMEOUT,
                  0); /* waiting ones may go */
+}
+
+const char *service_known_name(enum service_known_by by)
+{
+    static const char *const names[] = {
+        [SERVICE_BY_NOTHING] = "",      [SERVICE_BY_TOLD] = "told",
+        [SERVICE_BY_TOKENS] = "tokens", [SERVICE_BY_HASHES] = "hashes",
+        [SERVICE_BY_BYTES] = "bytes",   [SERVICE_BY_INDEX] = "index"};
+
+    return names[by];
+}
+
+enum service_known_by request_known_by(const struct service_request *request)
+{
+    return request->result.prompt_tokens ? request->result.prompt_by
+                                         : request->prompt.known_by;
+}
+
+uint32_t request_prompt_tokens(const struct service_request *request)
+{
+    const struct service_result *r = &request->result;
+
+    return r->prompt_tokens ? r->prompt_tokens : request->prompt.n_tokens;
 }

@@ -19,9 +19,9 @@
 #include "base/log.h"
 #include "conductor/core/dispatch/dispatch.h"
 #include "conductor/core/observation/observation.h"
+#include "conductor/service/engine_request/token_cache.h"
 #include "conductor/service/kept.h"
 #include "conductor/service/observe.h"
-#include "conductor/service/request/token_cache.h"
 #include "conductor/service/service.h"
 #include "conductor/service/sessions.h"
 #include "conductor/service/spans/spans.h"
@@ -207,12 +207,8 @@ void request_fail(struct service_request *request, int http_status,
  * of the inbox, or of the wait list. */
 void request_unlist(struct service_request *request);
 
-/* request_break(request): after a bug: the request fails with 500
- * "internal_error" in the next turn of the loop, whatever its state. */
-void request_break(struct service_request *request);
-
-/* request_fail_broken(service): fails the requests that request_break() was
- * called for. O(requests) if there are any. */
+/* request_fail_broken(service): fails the requests that a bug has broken.
+ * O(requests) if there are any. */
 void request_fail_broken(struct service *service);
 
 /* request_refuse(request, order): ends a request that the order refuses, with
@@ -229,20 +225,12 @@ void request_refuse(struct service_request *request,
  * inbox. */
 void request_take_inbox(struct service *service);
 
-/* request_send(request): announces the attempt to its decode worker, if that is
- * another one, and puts it into the line of its prefill worker. */
-void request_send(struct service_request *request);
-
 /* request_plan_sources(request, decision): stores the sources to load from. */
 void request_plan_sources(struct service_request *request,
                           const struct schedule_decision *decision);
 
 /* request_clear(request): lets the PREFILL go: its decode worker is ready. */
 void request_clear(struct service_request *request);
-
-/* request_unsend(request): takes the request out of the line of its prefill
- * worker. No-op if it was sent. */
-void request_unsend(struct service_request *request);
 
 /* request_flush_unsent(worker): sends PREFILLs from the front of its line, up
  * to one that must still wait for its decode worker. */
@@ -296,18 +284,8 @@ void request_loaded(struct service_request *request,
                     const struct msg_prefill_done *done);
 void request_pushed(struct service_request *request);
 
-/* request_hold_first(request, token): holds the first token back until
- * request_release_first(), or until the TTFT limit is near. False: it need not
- * wait, or out of memory. request_release_first(request): hands over the held
- * token, if any. False: the request is gone. request_drop_first(request): drops
- * the held token. */
-bool request_hold_first(struct service_request *request, uint32_t token);
-bool request_release_first(struct service_request *request);
+/* request_drop_first(request): drops the first token if it is held back. */
 void request_drop_first(struct service_request *request);
-
-/* request_token(request, token): hands a token to the front. False: the front
- * has cancelled the request; it is freed. */
-bool request_token(struct service_request *request, uint32_t token);
 
 /* request_find(service, attempt_id): returns the request of a live attempt, or
  * NULL. */
@@ -320,9 +298,9 @@ struct service_request *request_find(struct service *service,
 void request_instance_lost(struct service_request *request, uint32_t id,
                            const char *why);
 
-/* request_place_again(request): ends an attempt without output, and puts the
- * request back into the inbox. */
-void request_place_again(struct service_request *request);
+/* request_receive(request): puts a request into the inbox.
+ */
+void request_receive(struct service_request *request);
 
 /* request_move_waiting(service, id): places requests that have not begun on a
  * drained instance again, if another instance can take them. O(requests). */
@@ -342,21 +320,17 @@ void request_end_work(struct service *service, uint32_t id);
  * and rejects those that have waited too long. */
 void request_retry_waiting(struct service *service);
 
-/* request/count.c: the prompt's tokens and the source of that number: as
+/* The prompt's tokens and the source of that number: as
  * counted when its prefill ended, before that as decided. */
 uint32_t request_prompt_tokens(const struct service_request *request);
 enum service_known_by request_known_by(const struct service_request *request);
 
 /* request_set_state(request, next): changes the state if the transition table
- * in request/state.c allows it; returns whether it did. If not, that is a bug:
+ * in request.c allows it; returns whether it did. If not, that is a bug:
  * the request fails in the next turn of the loop, and stays valid until then.
  */
 bool request_set_state(struct service_request *request,
                        enum request_state next);
-
-/* request_close_pool(request): removes the attempt's prefill, decode and lent
- * workers from the pool, as far as they are still there. */
-void request_close_pool(struct service_request *request);
 
 /* request_answered(request, tokens): learns the length of an answer that ended
  * by itself. */

@@ -49,10 +49,10 @@ bool service_keeps(const struct service *service, uint64_t owner,
 
 /* Copies a client's id: 63 bytes at most, others than printable ASCII as '?'.
  */
-static void copy_name(char out[64], const char *at, size_t n)
+static void copy_name(char out[64], struct http_slice id)
 {
-    for (size_t i = 0; i < n && i < 63; i++)
-        out[i] = at[i] >= ' ' && at[i] <= '~' ? at[i] : '?';
+    for (size_t i = 0; i < id.n && i < 63; i++)
+        out[i] = id.at[i] >= ' ' && id.at[i] <= '~' ? id.at[i] : '?';
 }
 
 /* Returns the SLO in us: the request's own, or the default. */
@@ -120,7 +120,7 @@ struct service_request *service_submit(struct service *service,
         request->named->n_requests++;
         request->dispatch.ask.eligible = request->named->engines;
     }
-    tenants_find(s->models->tenants, p->tenant, p->n_tenant, p->priority,
+    tenants_find(s->models->tenants, p->tenant.at, p->tenant.n, p->priority,
                  &request->dispatch);
     request->dispatch.length_key =
         block_key_seed(s->config.model, p->adapter, "") ^
@@ -136,9 +136,9 @@ struct service_request *service_submit(struct service *service,
     }
     request->number = s->requests.next_request++;
     request->session = p->session;
-    copy_name(request->session_id, p->session_id, p->n_session_id);
-    copy_name(request->client_id, p->client_id, p->n_client_id);
-    copy_name(request->trace, p->trace, p->n_trace);
+    copy_name(request->session_id, p->session_id);
+    copy_name(request->client_id, p->client_id);
+    copy_name(request->trace, p->trace);
     set_id(request);
     observe_began(request, p);
     if (request->client_id[0] || request->trace[0])
@@ -146,8 +146,7 @@ struct service_request *service_submit(struct service *service,
                   request->request_id, request->client_id, request->trace);
     if (request->by->tokenize && request->by->tokenize(request))
         return request;
-    TAILQ_INSERT_TAIL(&s->requests.inbox, request, entry);
-    event_active(s->requests.inbox_event, EV_TIMEOUT, 0);
+    request_receive(request);
     return request;
 fail:
     free(request->prompt.tokens);

@@ -62,7 +62,7 @@ void spans_begin(struct service_request *r,
 
     if (!models->exporter || !exporter_is_open(models->exporter))
         return;
-    if (p->n_trace && trace_context_parse(p->trace, p->n_trace, &c)) {
+    if (p->trace.n && trace_context_parse(p->trace.at, p->trace.n, &c)) {
         if (!c.sampled)
             return;
         memcpy(r->spans.above, c.span, sizeof(c.span));

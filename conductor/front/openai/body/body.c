@@ -1,4 +1,5 @@
-/* Reads a body in one walk over its top level. */
+/* Reads a body in one walk over its top level; writes the one that an engine
+ * gets. */
 #include "conductor/front/openai/body/body.h"
 
 #include <errno.h>
@@ -7,15 +8,13 @@
 
 #include "base/text.h"
 #include "conductor/front/openai/body/reader.h"
-#include "conductor/front/openai/body/refer.h"
-#include "conductor/front/openai/body/value.h"
 
 #define MAX_DEPTH 256
 #define MAX_MEMBERS 1024
 
 static const char cache_salt_name[] = "cache_salt";
 
-static void add_salt(struct reader *r, const char *key, struct forward_slice v)
+static void add_salt(struct reader *r, const char *key, struct http_slice v)
 {
     r->salt = value_hash(value_hash(r->salt, key, strlen(key)), v.at, v.n);
 }
@@ -38,7 +37,7 @@ static void begin_member(struct reader *r)
     struct forward_body *out = r->out;
 
     if (out->n_cuts && !out->keeps) {
-        struct forward_slice *cut = &out->cuts[out->n_cuts - 1];
+        struct http_slice *cut = &out->cuts[out->n_cuts - 1];
 
         cut->n = (size_t)(r->walk.name - cut->at);
     }
@@ -55,7 +54,7 @@ static int end_member(struct reader *r, bool cut)
     if (!cut)
         return 0;
     if (out->n_cuts) {
-        struct forward_slice *last = &out->cuts[out->n_cuts - 1];
+        struct http_slice *last = &out->cuts[out->n_cuts - 1];
 
         if (last->at + last->n == from) {
             last->n = (size_t)(to - last->at);
@@ -68,15 +67,14 @@ static int end_member(struct reader *r, bool cut)
             "members that the conductor removes, such as kv_transfer_params or "
             "cache_salt, occur more than %d times",
             FORWARD_CUTS);
-    out->cuts[out->n_cuts++] =
-        (struct forward_slice){from, (size_t)(to - from)};
+    out->cuts[out->n_cuts++] = (struct http_slice){from, (size_t)(to - from)};
     return 0;
 }
 
-static int read_model(struct reader *r, struct forward_slice v)
+static int read_model(struct reader *r, struct http_slice v)
 {
     *r->out->model = '\0';
-    if (value_is(v, "null") || value_text(v, r->out->model))
+    if (http_is(v, "null") || value_text(v, r->out->model))
         return 0;
     r->walk.param = "model";
     r->walk.p = v.at;
@@ -87,7 +85,7 @@ static int read_model(struct reader *r, struct forward_slice v)
 
 /* Checks the value v, which ends at p, of a /v1/schedule body. */
 static int check_value(struct reader *r, const struct member *m,
-                       struct forward_slice v)
+                       struct http_slice v)
 {
     const char *must = value_must_be(m, v);
 
@@ -100,16 +98,16 @@ static int check_value(struct reader *r, const struct member *m,
 }
 
 static void take_value(struct reader *r, const struct member *m,
-                       struct forward_slice v, bool prompt)
+                       struct http_slice v, bool prompt)
 {
-    struct forward_slice *part = forward_part(r->out, m);
+    struct http_slice *part = forward_part(r->out, m);
 
     if (part)
         *part = v;
     r->out->whole = r->out->whole || value_makes_whole(m, v, prompt);
     if (prompt && r->prompt.n == 0)
         r->prompt = v;
-    if ((m->is & MEMBER_SALTS) && !value_is(v, "null"))
+    if ((m->is & MEMBER_SALTS) && !http_is(v, "null"))
         add_salt(r, m->name, v);
     r->values[m->what] = v;
 }
@@ -170,7 +168,7 @@ static int read_sampling(struct json_walk *w, const char *key)
 {
     struct reader *r = (struct reader *)(void *)w;
     const struct member *m = member_find(key);
-    struct forward_slice v = {.at = w->p};
+    struct http_slice v = {.at = w->p};
     int rc = read_below(w, m);
 
     if (rc >= 0)
@@ -185,7 +183,7 @@ static int read_value(struct json_walk *w, const char *key,
                       const struct member *m)
 {
     struct reader *r = (struct reader *)(void *)w;
-    struct forward_slice v = {.at = w->p};
+    struct http_slice v = {.at = w->p};
     bool prompt = prompt_is(r, key);
 
     r->carries = m->is & MEMBER_CARRIES;
@@ -234,12 +232,12 @@ static int read_member(struct json_walk *w, const char *key)
 static int take_values(struct reader *r)
 {
     struct forward_body *out = r->out;
-    const struct forward_slice *v = r->values;
+    const struct http_slice *v = r->values;
     const char *set = r->rules->cache_salt ? r->rules->cache_salt : "";
     int rc = value_key_name(set, v[MEMBER_CACHE_SALT], v[MEMBER_EXTRA_KEY],
                             out->cache_salt);
 
-    out->stream = value_is(v[MEMBER_STREAM], "true");
+    out->stream = http_is(v[MEMBER_STREAM], "true");
     out->max_tokens = value_number(v[MEMBER_LIMIT]);
     out->prompt_tokens = value_number(v[MEMBER_PROMPT_TOKENS]);
     out->block_tokens = value_number(v[MEMBER_BLOCK_TOKENS]);
@@ -247,7 +245,7 @@ static int take_values(struct reader *r)
     out->priority = value_priority(v[MEMBER_PRIORITY]);
     return rc ? rc
               : value_key_name("", v[MEMBER_ADAPTER],
-                               (struct forward_slice){"", 0}, out->adapter);
+                               (struct http_slice){"", 0}, out->adapter);
 }
 
 void forward_body_fini(struct forward_body *body)
@@ -298,14 +296,14 @@ int forward_body_read(const struct forward_kind *kind, const char *body,
     if (rc == 0)
         rc = prompt_take_bytes(out, r.prompt);
     if (rc == 0 && rules->cache_salt)
-        add_salt(&r, cache_salt_name,
-                 (struct forward_slice){rules->cache_salt,
-                                        strlen(rules->cache_salt)});
+        add_salt(
+            &r, cache_salt_name,
+            (struct http_slice){rules->cache_salt, strlen(rules->cache_salt)});
     if (rc == 0)
         rc = take_values(&r);
     /* Ids and bytes may be the same words, so their salts differ. */
     if (rc == 0 && !out->ids)
-        add_salt(&r, "text", (struct forward_slice){"", 0});
+        add_salt(&r, "text", (struct http_slice){"", 0});
     if (rc == 0 && out->ids)
         memcpy(out->salt, out->cache_salt, sizeof(out->salt));
     if (rc == 0 && !out->ids)
@@ -317,4 +315,44 @@ int forward_body_read(const struct forward_kind *kind, const char *body,
     if (rc)
         keep_model(out);
     return rc;
+}
+
+static bool sets(const char *value)
+{
+    return value && *value;
+}
+
+bool forward_body_changes(const struct forward_body *body,
+                          const struct forward_rules *rules)
+{
+    return body->n_cuts > 0 || sets(rules->cache_salt) || sets(rules->priority);
+}
+
+void forward_body_write(const struct forward_body *read, const char *body,
+                        size_t n, const struct forward_rules *rules,
+                        struct text_buf *out)
+{
+    const char *at = (const char *)memchr(body, '{', n) + 1, *end = body + n;
+    size_t before = out->len;
+
+    (void)!text_buf_reserve(out, n + 8);
+    text_buf_puts(out, "{");
+    if (sets(rules->cache_salt)) {
+        text_buf_puts(out, read->kind && read->kind->sglang
+                               ? "\"extra_key\":"
+                               : "\"cache_salt\":");
+        text_buf_json_str(out, rules->cache_salt);
+    }
+    if (sets(rules->priority)) {
+        text_buf_puts(out, out->len > before + 1 ? "," : "");
+        text_buf_puts(out, "\"priority\":");
+        text_buf_puts(out, rules->priority);
+    }
+    if (out->len > before + 1 && read->keeps)
+        text_buf_puts(out, ",");
+    for (size_t i = 0; i < read->n_cuts; i++) {
+        text_buf_add(out, at, (size_t)(read->cuts[i].at - at));
+        at = read->cuts[i].at + read->cuts[i].n;
+    }
+    text_buf_add(out, at, (size_t)(end - at));
 }

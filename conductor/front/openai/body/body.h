@@ -30,18 +30,13 @@
 #include <stdint.h>
 
 #include "conductor/front/openai/error.h"
+#include "conductor/http/parse.h"
 #include "conductor/json/text_buf.h"
 
 #define FORWARD_MODEL_BYTES 256
 #define FORWARD_PARTS 9
 /* Limit on places that are cut out of a body; one with more is refused. */
 #define FORWARD_CUTS 16
-
-/* Slices point into the body. */
-struct forward_slice {
-    const char *at;
-    size_t n;
-};
 
 /* Values set in every body, in place of the client's. NULL = the client's own
  * goes on; "" = none is set, and the client's is taken out. Borrowed. */
@@ -66,6 +61,7 @@ struct forward_kind {
                                and the tokens of each prompt told apart */
 };
 
+/* Slices point into the body. */
 struct forward_body {
     char model[FORWARD_MODEL_BYTES]; /* "" = none, or null */
     bool stream;
@@ -81,7 +77,7 @@ struct forward_body {
     /* With hashes, as given: tokens of the prompt, and of a block; 0 = not
      * given. */
     uint32_t prompt_tokens, block_tokens;
-    struct forward_slice previous; /* id, in its quotes, of an answer that an
+    struct http_slice previous; /* id, in its quotes, of an answer that an
                                       engine keeps; n 0 = none */
     const char *refers; /* static: first other member that refers to things an
                            engine keeps, where keys are required; NULL = none */
@@ -92,9 +88,9 @@ struct forward_body {
     char cache_salt[FORWARD_MODEL_BYTES]; /* block_key_name(); "" = none */
     char adapter[FORWARD_MODEL_BYTES];    /* likewise, SGLang's lora_path */
     /* The members that the prompt's tokens depend on. */
-    struct forward_slice parts[FORWARD_PARTS];
-    const struct forward_kind *kind; /* NULL = nothing in it is a prompt */
-    struct forward_slice cuts[FORWARD_CUTS]; /* (n_cuts), in order */
+    struct http_slice parts[FORWARD_PARTS];
+    const struct forward_kind *kind;      /* NULL = nothing in it is a prompt */
+    struct http_slice cuts[FORWARD_CUTS]; /* (n_cuts), in order */
     size_t n_cuts;
     bool keeps; /* some member is not cut out */
     bool whole; /* engines of a pair may not share it: several prompts or
@@ -107,12 +103,12 @@ struct forward_body {
 
 /* Returns the kind of bodies at a path of forward_path_read(); static. NULL =
  * engines keep no KV of them, as far as is known. */
-const struct forward_kind *forward_kind_of(const char *path, size_t n);
+const struct forward_kind *forward_kind_of(struct http_slice path);
 
 /* Returns the member's place in body->parts; NULL = it has none. */
 struct member;
-struct forward_slice *forward_part(struct forward_body *body,
-                                   const struct member *m);
+struct http_slice *forward_part(struct forward_body *body,
+                                const struct member *m);
 
 /*
  * Reads body[0 .. n) of a kind, borrowed. Returns 0; -EINVAL with *error set:

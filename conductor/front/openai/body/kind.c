@@ -6,6 +6,8 @@
 #include "conductor/front/openai/body/body.h"
 #include "conductor/front/openai/body/member.h"
 
+#define SPARE_BYTES 512 /* of a /tokenize body, beside its prompt; usual */
+
 enum { PART_MODEL, PART_PROMPT, PART_CHAT };
 /* Members of a /tokenize body, in the order of forward_body.parts. */
 static const char *const parts[FORWARD_PARTS] = {
@@ -40,16 +42,16 @@ static const struct forward_kind kinds[] = {
     {"/inference/v1/generate", {"token_ids"}, NULL, false, false, false},
 };
 
-const struct forward_kind *forward_kind_of(const char *path, size_t n)
+const struct forward_kind *forward_kind_of(struct http_slice path)
 {
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-        if (strlen(kinds[i].path) == n && memcmp(kinds[i].path, path, n) == 0)
+        if (http_is(path, kinds[i].path))
             return &kinds[i];
     return NULL;
 }
 
-struct forward_slice *forward_part(struct forward_body *body,
-                                   const struct member *m)
+struct http_slice *forward_part(struct forward_body *body,
+                                const struct member *m)
 {
     const struct forward_kind *kind = body->kind;
 
@@ -66,29 +68,27 @@ struct forward_slice *forward_part(struct forward_body *body,
 char *forward_tokenize_body(const struct forward_body *body, size_t *n)
 {
     const struct forward_kind *kind = body->kind;
-    const struct forward_slice *text = &body->parts[PART_PROMPT];
-    size_t room = 4;
-    char *all, *at;
+    const struct http_slice *text = &body->parts[PART_PROMPT];
+    struct text_buf out;
 
     if (text->n < 2 || *text->at != (kind->chat ? '[' : '"'))
         return NULL;
-    for (size_t i = 0; i < FORWARD_PARTS; i++)
-        room += body->parts[i].n + strlen(parts[i]) + 8;
-    at = all = malloc(room);
-    if (!all)
-        return NULL;
+    text_buf_init(&out, SIZE_MAX);
+    (void)!text_buf_reserve(&out, text->n + SPARE_BYTES);
     for (size_t i = 0; i < FORWARD_PARTS; i++) {
-        const struct forward_slice *v = &body->parts[i];
+        const struct http_slice *v = &body->parts[i];
 
         if (v->n == 0)
             continue;
-        at = stpcpy(at, at == all ? "{\"" : ",\"");
-        at = stpcpy(at, i == PART_PROMPT && kind->chat ? "messages" : parts[i]);
-        at = stpcpy(at, "\":");
-        memcpy(at, v->at, v->n);
-        at += v->n;
+        text_buf_puts(&out, out.len ? ",\"" : "{\"");
+        text_buf_puts(&out,
+                      i == PART_PROMPT && kind->chat ? "messages" : parts[i]);
+        text_buf_puts(&out, "\":");
+        text_buf_add(&out, v->at, v->n);
     }
-    *at++ = '}';
-    *n = (size_t)(at - all);
-    return all;
+    text_buf_puts(&out, "}");
+    *n = out.len;
+    if (out.error)
+        text_buf_fini(&out);
+    return out.data;
 }

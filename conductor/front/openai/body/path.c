@@ -1,95 +1,82 @@
 /* Decides which of a client's requests an engine may get. */
 #include "conductor/front/openai/body/path.h"
 
-#include <string.h>
-#include <strings.h>
-
 #define OPEN_PREFIX "/v1/"
 #define FLAT_BYTES FORWARD_PATH_BYTES
 
-/* Closed paths below /v1/, of vLLM and SGLang: adapters, and the load of
- * ranks. */
-static const char *const closed[] = {
-    "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/v1/loads", NULL};
+enum {
+    BESIDE = 1, /* open beside /v1/, of vLLM, SGLang, llama.cpp's server and
+                   others: answers a prompt, rates texts or tokenises them */
+    CLOSED = 2, /* closed below /v1/, of vLLM and SGLang, in any case: adapters,
+                   and the load of ranks */
+    SALTED = 4, /* takes cache_salt at vLLM, SGLang or both (/generate:
+                   extra_key), or computes nothing from a prompt. Not
+                   /v1/messages: vLLM drops the member there */
+    LISTS = 8,  /* of OpenAI's API: lists what engines keep */
+};
 
-/* Open paths beside /v1/, of vLLM, SGLang, llama.cpp's server and others: they
- * answer a prompt, rate texts or tokenise them. */
-static const char *const beside[] = {"/apply-template",
-                                     "/chat/completions",
-                                     "/classify",
-                                     "/cohere/v2/chat",
-                                     "/completion",
-                                     "/completions",
-                                     "/detokenize",
-                                     "/embed",
-                                     "/embedding",
-                                     "/embeddings",
-                                     "/encode",
-                                     "/generate",
-                                     "/generate_stream",
-                                     "/generative_scoring",
-                                     "/inference/v1/generate",
-                                     "/infill",
-                                     "/invocations",
-                                     "/parse_function_call",
-                                     "/pooling",
-                                     "/rerank",
-                                     "/reranking",
-                                     "/responses",
-                                     "/score",
-                                     "/separate_reasoning",
-                                     "/tokenize",
-                                     "/v2/embed",
-                                     "/v2/rerank",
-                                     NULL};
+#define PATH(path, is)                \
+    {                                 \
+        {path, sizeof(path) - 1}, is, \
+    }
+static const struct {
+    struct http_slice path;
+    unsigned is;
+} paths[] = {
+    PATH("/apply-template", BESIDE | SALTED),
+    PATH("/chat/completions", BESIDE | SALTED),
+    PATH("/classify", BESIDE | SALTED),
+    PATH("/cohere/v2/chat", BESIDE),
+    PATH("/completion", BESIDE),
+    PATH("/completions", BESIDE | SALTED),
+    PATH("/detokenize", BESIDE | SALTED),
+    PATH("/embed", BESIDE),
+    PATH("/embedding", BESIDE),
+    PATH("/embeddings", BESIDE | SALTED),
+    PATH("/encode", BESIDE),
+    PATH("/generate", BESIDE | SALTED),
+    PATH("/generate_stream", BESIDE),
+    PATH("/generative_scoring", BESIDE),
+    PATH("/inference/v1/generate", BESIDE | SALTED),
+    PATH("/infill", BESIDE),
+    PATH("/invocations", BESIDE),
+    PATH("/parse_function_call", BESIDE | SALTED),
+    PATH("/pooling", BESIDE | SALTED),
+    PATH("/rerank", BESIDE | SALTED),
+    PATH("/reranking", BESIDE),
+    PATH("/responses", BESIDE | SALTED),
+    PATH("/score", BESIDE | SALTED),
+    PATH("/separate_reasoning", BESIDE | SALTED),
+    PATH("/tokenize", BESIDE | SALTED),
+    PATH("/v1/assistants", LISTS),
+    PATH("/v1/batches", LISTS),
+    PATH("/v1/chat/completions", SALTED | LISTS),
+    PATH("/v1/classify", SALTED),
+    PATH("/v1/completions", SALTED),
+    PATH("/v1/containers", LISTS),
+    PATH("/v1/conversations", LISTS),
+    PATH("/v1/detokenize", SALTED),
+    PATH("/v1/embeddings", SALTED),
+    PATH("/v1/evals", LISTS),
+    PATH("/v1/files", LISTS),
+    PATH("/v1/fine_tuning/jobs", LISTS),
+    PATH("/v1/load_lora_adapter", CLOSED),
+    PATH("/v1/loads", CLOSED),
+    PATH("/v1/messages/count_tokens", SALTED),
+    PATH("/v1/rerank", SALTED),
+    PATH("/v1/responses", SALTED | LISTS),
+    PATH("/v1/score", SALTED),
+    PATH("/v1/threads", LISTS),
+    PATH("/v1/tokenize", SALTED),
+    PATH("/v1/unload_lora_adapter", CLOSED),
+    PATH("/v1/vector_stores", LISTS),
+    PATH("/v1/videos", LISTS),
+    PATH("/v2/embed", BESIDE),
+    PATH("/v2/rerank", BESIDE),
+};
 
-/* Paths that take cache_salt at vLLM, SGLang or both (/generate: extra_key),
- * or compute nothing from a prompt. Not /v1/messages: vLLM drops the member
- * there. */
-static const char *const salted[] = {"/apply-template",
-                                     "/chat/completions",
-                                     "/classify",
-                                     "/completions",
-                                     "/detokenize",
-                                     "/embeddings",
-                                     "/generate",
-                                     "/inference/v1/generate",
-                                     "/parse_function_call",
-                                     "/pooling",
-                                     "/rerank",
-                                     "/responses",
-                                     "/score",
-                                     "/separate_reasoning",
-                                     "/tokenize",
-                                     "/v1/chat/completions",
-                                     "/v1/classify",
-                                     "/v1/completions",
-                                     "/v1/detokenize",
-                                     "/v1/embeddings",
-                                     "/v1/messages/count_tokens",
-                                     "/v1/rerank",
-                                     "/v1/responses",
-                                     "/v1/score",
-                                     "/v1/tokenize",
-                                     NULL};
-
-/* Paths of OpenAI's API that list what engines keep. */
-static const char *const lists[] = {"/v1/assistants",
-                                    "/v1/batches",
-                                    "/v1/chat/completions",
-                                    "/v1/containers",
-                                    "/v1/conversations",
-                                    "/v1/evals",
-                                    "/v1/files",
-                                    "/v1/fine_tuning/jobs",
-                                    "/v1/responses",
-                                    "/v1/threads",
-                                    "/v1/vector_stores",
-                                    "/v1/videos",
-                                    NULL};
-
-static const char *const methods[] = {"GET",   "HEAD",   "POST",    "PUT",
-                                      "PATCH", "DELETE", "OPTIONS", NULL};
+static const char *const methods[] = {"GET",   "HEAD",   "POST",   "PUT",
+                                      "PATCH", "DELETE", "OPTIONS"};
 
 /* State of reading a path: decoded, and its beginning kept. */
 struct flat {
@@ -99,24 +86,6 @@ struct flat {
     bool dots;             /* all of them are dots */
     bool odd;
 };
-
-static int hex_of(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* Returns the first byte of at[0 .. n), decoded; *used: its length there. */
-static int decode(const char *at, size_t n, size_t *used)
-{
-    int high = n > 2 && *at == '%' ? hex_of(at[1]) : -1;
-    int low = high >= 0 ? hex_of(at[2]) : -1;
-
-    *used = low >= 0 ? 3 : 1;
-    return low >= 0 ? high * 16 + low : (unsigned char)*at;
-}
 
 /* Ends a segment: it may not be empty, "." or "..", nor these before a ";". */
 static void end_segment(struct flat *f)
@@ -150,15 +119,15 @@ static void take(struct flat *f, int c)
 
 /* Reads a path that begins with '/'. One '/' may stand at its end. A '#' is
  * refused: to some engines (uvicorn with httptools) the path ends there. */
-static void flatten(struct flat *f, const char *path, size_t n)
+static void flatten(struct flat *f, struct http_slice path)
 {
     size_t used;
 
     *f = (struct flat){.dots = true};
     put(f, '/');
-    for (size_t i = 1; i < n; i += used) {
-        f->odd |= path[i] == '#';
-        take(f, decode(path + i, n - i, &used));
+    for (size_t i = 1; i < path.n; i += used) {
+        f->odd |= path.at[i] == '#';
+        take(f, http_decode(path.at + i, path.n - i, &used));
     }
     if (f->segment)
         end_segment(f);
@@ -166,95 +135,95 @@ static void flatten(struct flat *f, const char *path, size_t n)
         f->n--;
 }
 
-static bool is_one(const char *const *all, const char *at, size_t n, bool fold)
+/* Returns what is known of a path: bits, 0 = nothing. */
+static unsigned known(struct http_slice path)
 {
-    for (; *all; all++)
-        if (strlen(*all) == n &&
-            (fold ? strncasecmp(*all, at, n) == 0 : memcmp(*all, at, n) == 0))
-            return true;
-    return false;
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
+        if (path.n == paths[i].path.n &&
+            (memcmp(path.at, paths[i].path.at, path.n) == 0 ||
+             (paths[i].is & CLOSED && http_is_alike(path, paths[i].path))))
+            return paths[i].is;
+    return 0;
 }
 
-size_t forward_path_read(const char *path, size_t n,
-                         char text[FORWARD_PATH_BYTES])
+static unsigned known_flat(const struct flat *f)
+{
+    return known((struct http_slice){f->text, f->n});
+}
+
+struct http_slice forward_path_read(struct http_slice path,
+                                    char text[FORWARD_PATH_BYTES])
 {
     struct flat flat;
 
-    flatten(&flat, path, n);
+    flatten(&flat, path);
     if (flat.odd || flat.n == FLAT_BYTES)
-        return 0;
+        return (struct http_slice){"", 0};
     memcpy(text, flat.text, flat.n);
-    return flat.n;
+    return (struct http_slice){text, flat.n};
 }
 
-bool forward_path_salted(const char *path, size_t n)
+bool forward_path_salted(struct http_slice path)
 {
     char text[FORWARD_PATH_BYTES];
-    size_t n_id, length = forward_path_read(path, n, text);
 
-    return forward_path_kept(path, n, &n_id) ||
-           is_one(salted, text, length, false);
+    return forward_path_kept(path).at ||
+           known(forward_path_read(path, text)) & SALTED;
 }
 
-enum forward_path forward_path_of(const char *method, size_t n_method,
-                                  const char *path, size_t n)
+enum forward_path forward_path_of(struct http_slice method,
+                                  struct http_slice path)
 {
-    bool post = n_method == 4 && memcmp(method, "POST", 4) == 0;
-    size_t n_open = sizeof(OPEN_PREFIX) - 1;
     struct flat flat;
 
-    if (is_one(beside, path, n, false))
-        return post ? FORWARD_PATH_OPEN : FORWARD_PATH_METHOD;
-    if (n <= n_open || memcmp(path, OPEN_PREFIX, n_open) != 0)
+    if (known(path) & BESIDE)
+        return http_is(method, "POST") ? FORWARD_PATH_OPEN
+                                       : FORWARD_PATH_METHOD;
+    if (path.n <= strlen(OPEN_PREFIX) || !http_begins(path, OPEN_PREFIX))
         return FORWARD_PATH_OTHER;
-    flatten(&flat, path, n);
+    flatten(&flat, path);
     if (flat.odd)
         return FORWARD_PATH_ODD;
-    if (is_one(closed, flat.text, flat.n, true))
+    if (known_flat(&flat) & CLOSED)
         return FORWARD_PATH_CLOSED;
-    return is_one(methods, method, n_method, false) ? FORWARD_PATH_OPEN
-                                                    : FORWARD_PATH_METHOD;
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++)
+        if (http_is(method, methods[i]))
+            return FORWARD_PATH_OPEN;
+    return FORWARD_PATH_METHOD;
 }
 
-const char *forward_path_methods(const char *path, size_t n)
+const char *forward_path_methods(struct http_slice path)
 {
-    return is_one(beside, path, n, false)
+    return known(path) & BESIDE
                ? "POST"
                : "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 }
 
-const char *forward_path_kept(const char *path, size_t n, size_t *n_id)
+struct http_slice forward_path_kept(struct http_slice path)
 {
     static const char kept[] = OPEN_PREFIX "responses/";
-    size_t n_kept = sizeof(kept) - 1;
-    const char *end;
+    const size_t n_kept = sizeof(kept) - 1;
 
-    *n_id = 0;
-    if (n <= n_kept || memcmp(path, kept, n_kept) != 0)
-        return NULL;
-    end = memchr(path + n_kept, '/', n - n_kept);
-    *n_id = (end ? (size_t)(end - path) : n) - n_kept;
-    return path + n_kept;
+    if (path.n <= n_kept || !http_begins(path, kept))
+        return (struct http_slice){NULL, 0};
+    path = (struct http_slice){path.at + n_kept, path.n - n_kept};
+    const char *end = memchr(path.at, '/', path.n);
+    if (end)
+        path.n = (size_t)(end - path.at);
+    return path;
 }
 
-enum forward_about forward_path_about(const char *method, size_t n_method,
-                                      const char *path, size_t n)
+enum forward_about forward_path_about(struct http_slice method,
+                                      struct http_slice path)
 {
-    static const char *const asks[] = {"POST", "OPTIONS", NULL};
-    size_t n_id;
     struct flat flat;
 
-    if (forward_path_kept(path, n, &n_id))
+    if (forward_path_kept(path).at)
         return FORWARD_ABOUT_KEPT;
-    flatten(&flat, path, n);
-    if (is_one(asks, method, n_method, false) && flat.n < FLAT_BYTES &&
-        is_one(salted, flat.text, flat.n, false))
+    flatten(&flat, path);
+    unsigned is = known_flat(&flat);
+    if ((is & SALTED) &&
+        (http_is(method, "POST") || http_is(method, "OPTIONS")))
         return FORWARD_ABOUT_PROMPT;
-    return is_one(lists, flat.text, flat.n, false) ? FORWARD_ABOUT_LIST
-                                                   : FORWARD_ABOUT_THING;
-}
-
-bool forward_path_looks(const char *method, size_t n_method, size_t n_body)
-{
-    return n_body == 0 || n_method != 4 || memcmp(method, "POST", 4) != 0;
+    return is & LISTS ? FORWARD_ABOUT_LIST : FORWARD_ABOUT_THING;
 }

@@ -15,8 +15,7 @@
 #ifndef CONDUCTOR_FRONT_OPENAI_BODY_PATH_H
 #define CONDUCTOR_FRONT_OPENAI_BODY_PATH_H
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "conductor/http/parse.h"
 
 /* Longer than any known path. */
 #define FORWARD_PATH_BYTES 64
@@ -29,27 +28,27 @@ enum forward_path {
     FORWARD_PATH_METHOD, /* not with this method */
 };
 
-/* Returns whether a request may go on. Both slices are borrowed; the path is as
- * it came, without its query. O(n) of the path. */
-enum forward_path forward_path_of(const char *method, size_t n_method,
-                                  const char *path, size_t n);
+/* Returns whether a request may go on. Both slices are borrowed; the path, here
+ * and below, is as it came, without its query. O(n) of the path. */
+enum forward_path forward_path_of(struct http_slice method,
+                                  struct http_slice path);
 
 /* Writes a path as engines read it to text, without a '/' at its end. Returns
- * its length; 0: too long, or could be read as another path. */
-size_t forward_path_read(const char *path, size_t n,
-                         char text[FORWARD_PATH_BYTES]);
+ * it; n 0: too long, or could be read as another path. */
+struct http_slice forward_path_read(struct http_slice path,
+                                    char text[FORWARD_PATH_BYTES]);
 
 /* Returns whether engines keep apart, by the salt set in it, what they cache of
  * a POST to this path, or cache nothing. At other paths tenants would find each
  * other's prompts. */
-bool forward_path_salted(const char *path, size_t n);
+bool forward_path_salted(struct http_slice path);
 
 /* Returns the path's methods, as in Allow; static. */
-const char *forward_path_methods(const char *path, size_t n);
+const char *forward_path_methods(struct http_slice path);
 
 /* Returns the id, within the path, of the answer that a path is about, as of
- * /v1/responses/ID/cancel; NULL and 0 = none. */
-const char *forward_path_kept(const char *path, size_t n, size_t *n_id);
+ * /v1/responses/ID/cancel; at NULL = none. */
+struct http_slice forward_path_kept(struct http_slice path);
 
 /* The subject of a tenant's request, by its path. */
 enum forward_about {
@@ -60,11 +59,14 @@ enum forward_about {
 };
 
 /* Returns it for a request that goes on (FORWARD_PATH_OPEN). */
-enum forward_about forward_path_about(const char *method, size_t n_method,
-                                      const char *path, size_t n);
+enum forward_about forward_path_about(struct http_slice method,
+                                      struct http_slice path);
 
 /* Returns whether a request looks at what the engine keeps, and asks no model:
  * it has no body, or is no POST. */
-bool forward_path_looks(const char *method, size_t n_method, size_t n_body);
+static inline bool forward_path_looks(struct http_slice method, size_t n_body)
+{
+    return n_body == 0 || !http_is(method, "POST");
+}
 
 #endif

@@ -4,33 +4,18 @@
 #include <string.h>
 
 #include "conductor/front/openai/body/reader.h"
-#include "conductor/front/openai/body/value.h"
 #include "conductor/json/ids.h"
 
 #define WORD_BYTES sizeof(uint32_t)
-/* A prompt is read up to this many bytes per token of the window (an id of
- * at most ten digits, and what stands between two ids), or at least
- * LEAST_BYTES. */
-#define BYTES_PER_TOKEN ((size_t)32)
-#define LEAST_BYTES ((size_t)1 << 20)
-
-static size_t most_bytes(const struct reader *r)
-{
-    size_t window = r->rules->window_tokens * BYTES_PER_TOKEN;
-
-    return window > LEAST_BYTES ? window : LEAST_BYTES;
-}
 
 /* Returns where the prompt at p must end; one that is far longer than a window
  * is not read to its end. */
 static const char *must_end(const struct reader *r)
 {
-    const struct json_walk *w = &r->walk;
-    size_t most = most_bytes(r);
+    uint32_t window = r->rules->window_tokens;
 
-    return r->rules->window_tokens && most < (size_t)(w->end - w->p)
-               ? w->p + most
-               : w->end;
+    return window ? json_walk_within(&r->walk, json_prompt_bytes(window))
+                  : r->walk.end;
 }
 
 static int fail_long(struct reader *r, const struct member *m)
@@ -39,20 +24,17 @@ static int fail_long(struct reader *r, const struct member *m)
     return json_walk_fail(&r->walk,
                           "%s: longer than %zu bytes: must fit into the window "
                           "of a model",
-                          m->name, most_bytes(r));
+                          m->name, json_prompt_bytes(r->rules->window_tokens));
 }
 
 int prompt_read_ids(struct reader *r, const struct member *m)
 {
-    const char *at = r->walk.p + 1, *end = must_end(r), *why;
+    const char *end = must_end(r), *why;
+    const char *at = json_skip_space(r->walk.p + 1, end);
     struct forward_body *out = r->out;
-
-    while (at < end && json_is_space(*at))
-        at++;
     bool nested = at < end && *at == '[';
-    at += nested;
-    while (at < end && json_is_space(*at))
-        at++;
+
+    at = json_skip_space(at + nested, end);
     if (at == end || *at < '0' || *at > '9')
         return 0;
     out->words = malloc(((size_t)(end - at) / 2 + 2) * sizeof(*out->words));
@@ -65,8 +47,8 @@ int prompt_read_ids(struct reader *r, const struct member *m)
         return at == end && end < r->walk.end ? fail_long(r, m) : 0;
     }
     out->ids = true;
-    while (nested && at < end && strchr(" \t\r\n", *at))
-        at++;
+    if (nested)
+        at = json_skip_space(at, end);
     out->several = nested && at < end && *at == ',';
     if (!nested) /* else the walk goes over all prompts */
         r->walk.p = at;
@@ -144,7 +126,7 @@ bool prompt_is(const struct reader *r, const char *key)
     return first == '[' || (r->prompt.n == 0 && first != 'n');
 }
 
-int prompt_take_bytes(struct forward_body *out, struct forward_slice v)
+int prompt_take_bytes(struct forward_body *out, struct http_slice v)
 {
     if (v.n == 0 || out->ids)
         return 0;

@@ -1,6 +1,6 @@
 /* Questions are compared by a 128-bit hash only: a collision would only mislead
  * the guess where blocks are. */
-#include "conductor/service/request/token_cache.h"
+#include "conductor/service/engine_request/token_cache.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* Metrics, learned rates and spans of KV transfers. */
+/* Checks the loads that workers report; metrics, learned rates and
+ * spans of KV transfers. */
 #include "base/clock.h"
 #include "conductor/core/observation/observation.h"
 #include "conductor/service/internal.h"
@@ -89,4 +90,19 @@ void request_loaded(struct service_request *request,
     count_load(&request->service->metrics, m);
     note_load(request, m);
     learn_loads(request, m);
+}
+
+bool prefill_done_ok(const struct service *s, uint32_t n_tokens,
+                     const struct msg_prefill_done *m)
+{
+    uint64_t sum = (uint64_t)m->local_tokens + m->fetched_tokens +
+                   m->disk_tokens + m->shared_tokens + m->computed_tokens;
+
+    return sum == n_tokens && m->computed_tokens > 0 &&
+           m->first_token < s->model.vocab && m->queue_us <= REPORTED_MAX_US &&
+           m->fetch_us <= REPORTED_MAX_US && m->prefill_us <= REPORTED_MAX_US &&
+           m->load_us <= REPORTED_MAX_US &&
+           m->fetch_bytes <= REPORTED_MAX_BYTES &&
+           m->disk_bytes <= REPORTED_MAX_BYTES &&
+           m->shared_bytes <= REPORTED_MAX_BYTES;
 }

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/event_loop.h"
 #include "base/log.h"
 #include "conductor/core/index/block_key.h"
 #include "conductor/json/text_buf.h"
@@ -40,8 +41,7 @@ void tokenize_abort(struct service_request *request)
         return;
     request->forward->tokenizing = NULL;
     upstream_cancel(t->exchange);
-    if (t->timer)
-        event_free(t->timer);
+    event_loop_drop(t->timer);
     text_buf_fini(&t->answer);
     free(t->headers);
     free(t);
@@ -114,10 +114,8 @@ static void finish(struct service_request *request, const char *why_not)
         note_failure(request, e, why_not);
     else
         s->metrics.tokenized++;
-    if (!request_set_state(request, REQUEST_RECEIVED))
-        return;
-    TAILQ_INSERT_TAIL(&s->requests.inbox, request, entry);
-    event_active(s->requests.inbox_event, EV_TIMEOUT, 0);
+    if (request_set_state(request, REQUEST_RECEIVED))
+        request_receive(request);
 }
 
 static void on_answer(void *arg, const struct http_head *head)
@@ -159,10 +157,8 @@ static void pause_engine(struct service_request *request)
     e->tokenize_after_us = now_us + e->tokenize_pause_us;
 }
 
-static void on_time(evutil_socket_t fd, short what, void *arg)
+static void on_time(evutil_socket_t, short, void *arg)
 {
-    (void)fd;
-    (void)what;
     pause_engine(arg);
     finish(arg, ": it did not answer in time");
 }
@@ -237,7 +233,6 @@ static const struct upstream_ops tokenize_ops = {
 /* Asks an engine. False: out of memory. */
 static bool ask(struct service_request *request, struct engine *e)
 {
-    static const char type[] = "Content-Type: application/json\r\n";
     const struct service_forward *what = &request->forward->what;
     struct tokenizing *t = request->forward->tokenizing;
     const char *key =
@@ -247,11 +242,12 @@ static bool ask(struct service_request *request, struct engine *e)
     t->status = 0;
     text_buf_clear(&t->answer);
     free(t->headers);
-    t->headers = malloc(sizeof(type) + strlen(key));
-    if (!t->headers)
+    t->headers = NULL;
+    if (asprintf(&t->headers, "Content-Type: application/json\r\n%s", key) <
+        0) {
+        t->headers = NULL;
         return false;
-    memcpy(t->headers, type, sizeof(type));
-    memcpy(t->headers + sizeof(type) - 1, key, strlen(key) + 1);
+    }
     t->exchange = upstream_send(e->upstream,
                                 &(struct upstream_request){
                                     .method = "POST",
@@ -284,7 +280,6 @@ bool tokenize_begin(struct service_request *request)
     const struct service_forward *what = &request->forward->what;
     struct service *s = request->service;
     int64_t us = s->config.engine_tokenize_ms * 1000;
-    struct timeval limit = {us / 1000000, us % 1000000};
     bool wanted = false;
     struct engine *e = what->tokenize && us ? choose(request, &wanted) : NULL;
     struct tokenizing *t;
@@ -300,11 +295,10 @@ bool tokenize_begin(struct service_request *request)
     request->forward->tokenizing = t;
     text_buf_init(&t->answer, ANSWER_BYTES_MAX);
     t->timer = event_new(s->base, -1, 0, on_time, request);
-    if (!t->timer || !ask(request, e)) {
+    if (!t->timer || !ask(request, e) || event_loop_wait(t->timer, us)) {
         tokenize_abort(request);
         return false;
     }
-    event_add(t->timer, &limit);
     request->state = REQUEST_TOKENIZING;
     return true;
 }

@@ -1,12 +1,79 @@
-/* Frames from workers about a request. */
+/* Frames from workers about a request, and its tokens, handed to the front. A
+ * first token may wait for its prompt's KV. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/event_loop.h"
 #include "conductor/core/observation/observation.h"
 #include "conductor/service/engine/costs.h"
 #include "conductor/service/internal.h"
+
+/* Hands a token to the front. False: the front has cancelled the request; it is
+ * freed. */
+static bool request_token(struct service_request *request, uint32_t token)
+{
+    struct service *s = request->service;
+    uint64_t attempt_id = request->attempt.id;
+    int64_t now_us = clock_now_us();
+
+    if (request->output.n_tokens == 0) {
+        request->output.first_token_us = now_us;
+        observe_first_token(request, now_us - request->dispatch.arrived_us,
+                            now_us);
+    } else {
+        histogram_observe(&s->metrics.tbt_s,
+                          (double)(now_us - request->output.last_token_us) /
+                              1e6);
+    }
+    request->output.last_token_us = now_us;
+    request->output.n_tokens++;
+    s->metrics.output_tokens++;
+    request->ops->token(request->arg, token);
+    return request_find(s, attempt_id) == request;
+}
+
+/* Hands over the token that is held back, if any. False: the request is gone.
+ */
+static bool request_release_first(struct service_request *request)
+{
+    if (!request->output.held)
+        return true;
+    request_drop_first(request);
+    return request_token(request, request->output.held_token);
+}
+
+/* The TTFT limit is near: release the held token. */
+static void on_time(evutil_socket_t, short, void *arg)
+{
+    struct service_request *request = arg;
+
+    (void)request_release_first(request);
+}
+
+/* Holds the first token back until request_release_first(), or until the TTFT
+ * limit is near: see hold_first of the policy plan. False: it need not wait, or
+ * out of memory. */
+static bool request_hold_first(struct service_request *request, uint32_t token)
+{
+    struct request_output *o = &request->output;
+    int64_t left_us =
+        dispatch_holds_until_us(&request->dispatch) - clock_now_us();
+
+    if (!request->attempt.holds_first || o->n_early > 0 || o->early_done ||
+        left_us <= 0)
+        return false;
+    o->held = event_new(request->service->base, -1, 0, on_time, request);
+    if (!o->held)
+        return false;
+    if (event_loop_wait(o->held, left_us)) {
+        request_drop_first(request);
+        return false;
+    }
+    o->held_token = token;
+    return true;
+}
 
 static void request_done(struct service_request *request)
 {

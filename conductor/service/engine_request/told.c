@@ -1,19 +1,41 @@
-/* See meta_info.h. */
-#include "conductor/service/engine_request/meta_info.h"
+/* See told.h. */
+#include "conductor/service/engine_request/told.h"
+
+#include "conductor/http/parse.h"
+
+/* Whether the value that has ended stands at the place of the id. */
+static bool is_id(const struct json_pieces *json)
+{
+    return json_pieces_is(json, json->depth, "id") &&
+           (json->depth == 1 ||
+            (json->depth == 2 && json_pieces_is(json, 1, "response")));
+}
+
+bool answer_id_read(struct answer_id *a, const char *bytes, size_t n)
+{
+    const char *end = bytes + n;
+    struct json_pieces *json = &a->json;
+    enum json_piece what;
+
+    while (!a->over &&
+           (what = json_pieces_next(json, &bytes, end)) != JSON_PIECE_MORE) {
+        if (what == JSON_PIECE_END) {
+            a->over = json->depth == 0 && json->is_object[0];
+        } else if (json->is_text && is_id(json)) {
+            a->over = true;
+            return json->n > 0 && json->n <= ANSWER_ID_MAX;
+        }
+    }
+    return false;
+}
 
 /* Returns a whole number up to 2^31 - 1; -1 = any other value. */
 static int64_t number(const struct json_pieces *json)
 {
-    int64_t all = 0;
-
-    if (json->is_text || json->n == 0 || json->n > 10)
-        return -1;
-    for (size_t i = 0; i < json->n; i++) {
-        if (json->value[i] < '0' || json->value[i] > '9')
-            return -1;
-        all = all * 10 + (json->value[i] - '0');
-    }
-    return all <= INT32_MAX ? all : -1;
+    return json->is_text || json->n > 10
+               ? -1
+               : http_number((struct http_slice){json->value, json->n},
+                             INT32_MAX);
 }
 
 static void take(struct meta_info *m, uint64_t level)

@@ -7,8 +7,8 @@
  *
  * Evicts the least recently used; bounded by bytes and by TOKEN_CACHE_ENTRIES.
  */
-#ifndef CONDUCTOR_SERVICE_REQUEST_TOKEN_CACHE_H
-#define CONDUCTOR_SERVICE_REQUEST_TOKEN_CACHE_H
+#ifndef CONDUCTOR_SERVICE_ENGINE_REQUEST_TOKEN_CACHE_H
+#define CONDUCTOR_SERVICE_ENGINE_REQUEST_TOKEN_CACHE_H
 
 #include <stddef.h>
 #include <stdint.h>
