@@ -279,6 +279,7 @@ static void test_facts(void)
     CU_ASSERT_STRING_EQUAL(e.metrics_path, "/metrics");
     CU_ASSERT_STRING_EQUAL(e.tokenize_path, "/tokenize");
     CU_ASSERT_STRING_EQUAL(e.kv_events, "tcp://10.0.0.1:5600");
+    CU_ASSERT_STRING_EQUAL(e.kv_replay, "tcp://10.0.0.1:5700");
     CU_ASSERT_STRING_EQUAL(e.kv_topic, "kv");
     CU_ASSERT_EQUAL(e.dp_ranks, 4);
     /* SGLang has its configuration as text, and the usual address. */

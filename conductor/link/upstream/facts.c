@@ -57,22 +57,20 @@ static bool is_bound(const char *endpoint)
     return strchr(endpoint, '*') || strstr(endpoint, "::");
 }
 
-/* Writes tcp://HOST:PORT, with `host` in place of the one that it binds. */
+/* Writes tcp://HOST:PORT with the port of `endpoint`, if it has one: an engine
+ * tells nothing of other hosts than its own. */
 static void copy_endpoint(char to[ENGINE_PATH_MAX], const char *endpoint,
                           const char *host)
 {
     const char *port = endpoint ? strrchr(endpoint, ':') : NULL;
     const char *bracket = strchr(host, ':') ? "[" : "";
+    char text[ENGINE_PATH_MAX];
     struct address at;
-    char text[ENGINE_PATH_MAX] = "";
 
     if (!port || strncmp(endpoint, "tcp://", 6) != 0)
         return;
-    if (is_bound(endpoint))
-        (void)snprintf(text, sizeof(text), "tcp://%s%.200s%s%.8s", bracket,
-                       host, *bracket ? "]" : "", port);
-    else
-        (void)snprintf(text, sizeof(text), "%s", endpoint);
+    snprintf(text, sizeof(text), "tcp://%s%.200s%s%.8s", bracket, host,
+             *bracket ? "]" : "", port);
     if (address_parse(text + 6, &at) == 0 && at.port > 0)
         copy(to, ENGINE_PATH_MAX, text);
 }

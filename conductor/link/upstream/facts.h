@@ -25,7 +25,7 @@ void facts_begin(struct engine_facts *facts);
 /* Take the n bytes of an answer, borrowed: of /v1/models, /version and
  * /server_info?config_format=json. Text that is not what it should be is
  * ignored.
- *   host  of the engine's URL: stands for "*" in the addresses it binds. */
+ *   host  of the engine's URL: the one host of its addresses. */
 void facts_take_models(struct engine_facts *facts, const char *text, size_t n);
 void facts_take_version(struct engine_facts *facts, const char *text, size_t n);
 void facts_take_server(struct engine_facts *facts, const char *host,
