@@ -17,8 +17,8 @@
 static const struct option_usage usage = {
     .name = "conductor-worker",
     .synopsis = "--conductor HOST:PORT[,...] [OPTIONS]",
-    .text = "One engine process: computes, keeps, fetches and sends KV blocks "
-            "as a conductor\nsays.",
+    .text = "Runs one engine: computes, keeps, fetches and sends KV blocks as "
+            "a conductor orders.",
     .examples = "  conductor-worker --conductor 127.0.0.1:8081 --role prefill "
                 "--name p1\n"
                 "  conductor-worker --conductor 127.0.0.1:8081 --role decode "

@@ -15,7 +15,7 @@ static const char *check_policy_options(const char *text)
     char error[CONFIG_ERROR_MAX];
 
     return config_settings(text, &settings, error, sizeof(error))
-               ? "NAME=NUMBER, or several of it separated by commas"
+               ? "NAME=NUMBER, or several separated by commas"
                : NULL;
 }
 

@@ -136,7 +136,7 @@ class HungWorkers(Case):
         old = cluster.workers['p0']
         self.hang(old)
         new = cluster.start_worker('p0', 'prefill')
-        wait_until('the new one waits', lambda: 'waiting for it' in new.log())
+        wait_until('the new one waits', lambda: 'waiting until the conductor drops' in new.log())
         wait_until('the new one joins', lambda: cluster.conductor.log().count(
             'worker p0 joined') == 2)
         cluster.wait_ready(1, 1)

@@ -40,8 +40,9 @@ static void own_costs(struct engine *e, bool changed)
     pool_set_cost(s->pool, e->id, e->own_cost);
     pool_predict_again(s->pool, e->id, &before,
                        unlike ? &e->cost : &s->costs.model);
-    log_info("engine %s: its costs are %s", e->config->name,
-             unlike ? "not those of its model" : "those of its model again");
+    log_info("engine %s: its costs %s", e->config->name,
+             unlike ? "differ from those of its model"
+                    : "equal those of its model again");
 }
 
 /* Whether its costs come from a file of its own. */

@@ -93,8 +93,9 @@ static const char *advice(const struct replay_server *server, int status)
     if (!server->has_options)
         return "";
     if (status == 401 || status == 403)
-        return *server->authorization ? " (it refuses the key of --key-file)"
-                                      : " (--key-file FILE shows it a key)";
+        return *server->authorization
+                   ? " (it refuses the key of --key-file)"
+                   : " (--key-file FILE sends the key in it)";
     return status == 0 && server->https ? " (--ca-file FILE says whom to trust)"
                                         : "";
 }

@@ -84,9 +84,9 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "milliseconds until a conductor learns another's decisions (default "
          "5)"},
         {"nothing-shared", OPTION_FLAG, &s->conductors.nothing_shared, NULL, 0,
-         0, "conductors learn no decisions of others"},
+         0, "conductors do not learn each other's decisions"},
         {"conductors-drawn", OPTION_FLAG, &s->conductors.drawn, NULL, 0, 0,
-         "requests come to them at random instead of in turn"},
+         "requests go to conductors at random, not in turn"},
         {"ask-again", OPTION_FLAG, &s->params.sim.ask_again, NULL, 0, 0,
          "send a rejected request once more, after its Retry-After"},
         {"weights", OPTION_TEXT, &s->weights, "LIST", 0, 0,

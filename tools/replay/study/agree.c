@@ -27,17 +27,19 @@ int replay_command_agree(int argc, char **argv)
     double ttft_percent = 5, hit_points = 0.5;
     const struct option_spec specs[] = {
         {"live", OPTION_TEXT, &live, "FILE", 0, 0,
-         "the report of conductor-replay live", .required = true},
+         "report written by conductor-replay live", .required = true},
         {"cluster", OPTION_TEXT, &cluster, "FILE", 0, 0,
-         "the cluster that was live (docs/clusters.md)", .required = true},
+         "description of the live cluster (docs/clusters.md)",
+         .required = true},
         {"trace", OPTION_TEXT, &trace, "FILE", 0, 0,
-         "where the trace is, if not where the report says"},
+         "path of the trace, instead of the report's"},
         {"policy", OPTION_TEXT, &policy, "NAME", 0, 0,
-         "instead of the report's"},
+         "policy, instead of the report's"},
         {"max-ttft", OPTION_NUMBER, &ttft_percent, "P", 0, 1e6,
-         "most that p50 and p90 may differ, per cent (default 5)"},
+         "largest difference of p50 and p90 of TTFT, in per cent (default 5)"},
         {"max-hits", OPTION_NUMBER, &hit_points, "P", 0, 100,
-         "most that the hit ratio may differ, points (default 0.5)"},
+         "largest difference of the hit ratio, in percentage points (default "
+         "0.5)"},
         {"json", OPTION_OUTPUT, &json, "FILE", 0, 0,
          "write the comparison as JSON"},
     };

@@ -47,12 +47,11 @@ static const struct option_usage adaptive_usage = {
     .synopsis = "[OPTIONS]",
     .text =
         "Simulates the Cake paper's adaptive-scheduling experiment: one cached "
-        "prompt, right\nbehind it short ones of 32 to 448 tokens that are not "
-        "cached (drawn), steps of 512\ntokens. First come, first served "
-        "(fifo), and with what has no cached prefix first\n(uncached_first), "
-        "so that the cached prompt is loaded meanwhile. Nothing is measured\n"
-        "here: costs as in conductor-replay cake, and there are no decode "
-        "steps.",
+        "prompt, followed\nby short uncached prompts of 32 to 448 tokens "
+        "(drawn), in steps of 512 tokens. Two\norders: first come, first "
+        "served (fifo), and uncached prompts first\n(uncached_first), so that "
+        "the cached prompt loads meanwhile. Nothing is measured\nhere: costs "
+        "as in conductor-replay cake, and there are no decode steps.",
     .examples =
         "  conductor-replay cake-adaptive --plot a.svg --csv a.csv\n"
         "  conductor-replay cake-adaptive --bandwidths 56 --short 50 --runs "
@@ -80,21 +79,22 @@ struct common {
 
 #define COMMON_SPECS(o)                                                        \
     OPTION_SPEC("hardware", OPTION_STRING, (o).hardware, "NAME", 1, 0,         \
-                "of the calibration (default 2xA100)", .size = NAME_BYTES),    \
+                "hardware in the calibration (default 2xA100)",                \
+                .size = NAME_BYTES),                                           \
         OPTION_SPEC("model", OPTION_STRING, (o).model, "NAME", 1, 0,           \
-                    "of the calibration (default LongAlpaca-13B)",             \
+                    "model in the calibration (default LongAlpaca-13B)",       \
                     .size = NAME_BYTES),                                       \
         OPTION_SPEC("tokens", OPTION_COUNT, &(o).tokens, "N", 1, 1e7,          \
-                    "of the cached prompt (default 16384)"),                   \
+                    "length of the cached prompt (default 16384)"),            \
         OPTION_SPEC("kv-bits", OPTION_U32, &(o).kv_bits, "N", 1, 16,           \
-                    "of a stored number (default 16)"),                        \
+                    "bits per stored number (default 16)"),                    \
         OPTION_SPEC("calibration", OPTION_TEXT, &(o).calibration, "FILE", 0,   \
                     0,                                                         \
                     "costs as JSON (default: those of the paper's machines)"), \
         OPTION_SPEC("seed", OPTION_COUNT, &(o).seed, "S", 0, 9e15,             \
-                    "of the first run (default 1); the next has the next"),    \
+                    "seed of the first run; each run adds 1 (default 1)"),     \
         OPTION_SPEC("runs", OPTION_COUNT, &(o).runs, "N", 1, RUNS_MAX,         \
-                    "with a seed each (default 20)")
+                    "number of runs (default 20)")
 
 int replay_command_cake(int argc, char **argv)
 {
@@ -103,16 +103,16 @@ int replay_command_cake(int argc, char **argv)
     bool json = false, skip_unknown = false;
     const struct option_spec specs[] = {
         {"table", OPTION_TEXT, &published, "FILE", 0, 0,
-         "the published speed-ups, as CSV", .required = true},
+         "CSV with the published speed-ups", .required = true},
         {"calibration", OPTION_TEXT, &calibration, "FILE", 0, 0,
          "costs as JSON (default: those of the paper's machines)"},
         {"skip-unknown", OPTION_FLAG, &skip_unknown, NULL, 0, 0,
-         "leave out rows that the calibration does not know"},
+         "leave out rows for which the calibration has no costs"},
         {"json", OPTION_FLAG, &json, NULL, 0, 0,
          "print JSON instead of the table"},
         {"csv", OPTION_OUTPUT, &csv, "FILE", 0, 0, "a line a row"},
         {"plot", OPTION_OUTPUT, &plot, "FILE", 0, 0,
-         "predicted over published as SVG"},
+         "draw predicted over published speed-ups as SVG"},
     };
 
     return replay_script("cake.py", &cake_usage, OPTION_TABLE(specs), argc,
@@ -127,14 +127,14 @@ int replay_command_cake_fluctuation(int argc, char **argv)
     const struct option_spec specs[] = {
         COMMON_SPECS(common),
         {"budget", OPTION_COUNT, &budget_tokens, "N", 1, 1e6,
-         "most tokens of a step that the prompt gets (default 512)"},
+         "largest token budget of a step (default 512)"},
         {"gbps", OPTION_NUMBER, &gbps, "X", 1e-3, 1e6,
-         "most bandwidth in Gbit/s (default 25)"},
+         "largest bandwidth, in Gbit/s (default 25)"},
         {"period-ms", OPTION_NUMBER, &period_ms, "X", 1, 1e6,
-         "of one bandwidth (default 100)"},
+         "time between changes of bandwidth, in ms (default 100)"},
         {"csv", OPTION_OUTPUT, &common.csv, "FILE", 0, 0, "a line a run"},
         {"plot", OPTION_OUTPUT, &common.plot, "FILE", 0, 0,
-         "all runs, and the pointers of the first, as SVG"},
+         "draw all runs, and the first run's pointers, as SVG"},
     };
 
     return replay_script("cake.py", &fluctuation_usage, OPTION_TABLE(specs),
@@ -149,15 +149,15 @@ int replay_command_cake_adaptive(int argc, char **argv)
     const struct option_spec specs[] = {
         COMMON_SPECS(common),
         {"bandwidths", OPTION_TEXT, &bandwidths, "LIST", 0, 0,
-         "of loading, in Gbit/s (default 7,25,32,56,100)"},
+         "bandwidths for loading, in Gbit/s (default 7,25,32,56,100)"},
         {"short", OPTION_COUNT, &n_short, "N", 1, CAKE_SHORT_MAX,
-         "prompts that are not cached (default 22)"},
+         "number of uncached prompts (default 22)"},
         {"short-min", OPTION_COUNT, &least_tokens, "N", 1, 1e6,
-         "least tokens of one (default 32)"},
+         "shortest uncached prompt, in tokens (default 32)"},
         {"short-max", OPTION_COUNT, &most_tokens, "N", 1, 1e6,
-         "most tokens of one (default 448)"},
+         "longest uncached prompt, in tokens (default 448)"},
         {"csv", OPTION_OUTPUT, &common.csv, "FILE", 0, 0,
-         "a line for every bandwidth and order"},
+         "write one line per bandwidth and order"},
         {"plot", OPTION_OUTPUT, &common.plot, "FILE", 0, 0, "SVG"},
     };
     char error[REPLAY_LIST_ERROR_BYTES];

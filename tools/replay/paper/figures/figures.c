@@ -39,15 +39,16 @@ int replay_command_figures(int argc, char **argv)
     bool skip_bad = false;
     const struct option_spec specs[] = {
         {"traces", OPTION_TEXT, &traces, "DIR", 0, 0,
-         "where *.jsonl and *.jsonl.gz are", .required = true},
-        {"out", OPTION_TEXT, &out, "DIR", 0, 0, "where results go",
+         "folder with *.jsonl and *.jsonl.gz", .required = true},
+        {"out", OPTION_TEXT, &out, "DIR", 0, 0, "folder for the results",
          .required = true},
         {"clusters", OPTION_TEXT, &clusters, "DIR", 0, 0,
-         "cluster descriptions (default traces/clusters)"},
+         "folder with cluster descriptions (default traces/clusters)"},
         {"only", OPTION_TEXT, &figures, "LIST", 0, 0,
-         "of 01 (1, 6 and 7), 05, 08, 09, 10, 11, 13, 15, goodput"},
+         "figures: 01 (1, 6 and 7), 05, 08, 09, 10, 11, 13, 15, goodput "
+         "(default all)"},
         {"requests", OPTION_COUNT, &requests, "N", 1, 1e12,
-         "only the first of each trace"},
+         "use only the first N requests of each trace"},
         {"skip-bad", OPTION_FLAG, &skip_bad, NULL, 0, 0, "skip bad lines"},
         {"jobs", OPTION_COUNT, &jobs, "N", 1, 1024,
          "simulations at once (default: the cores of this machine)"},
