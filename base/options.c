@@ -260,7 +260,8 @@ static struct argument split(const struct option_table *table, const char *word)
 
 static int is_question(const char *word)
 {
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+    if (strcmp(word, "--help") == 0 || strncmp(word, "--help=", 7) == 0 ||
+        strcmp(word, "-h") == 0)
         return 1;
     return strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0 ? 2 : 0;
 }

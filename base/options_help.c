@@ -169,12 +169,15 @@ static const struct option_spec *find_missing(const struct option_table *table)
     return NULL;
 }
 
-/* Whether the word behind --help is `topic`. */
-static bool is_asked(const char *topic, char **argv)
+/* Returns the topic that --help is asked for; NULL = none. */
+static const char *topic_of(char **argv)
 {
-    while (*argv && strcmp(*argv, "--help") != 0 && strcmp(*argv, "-h") != 0)
+    while (*argv && strncmp(*argv, "--help", 6) != 0 &&
+           strcmp(*argv, "-h") != 0)
         argv++;
-    return *argv && argv[1] && strcmp(argv[1], topic) == 0;
+    if (*argv && strncmp(*argv, "--help=", 7) == 0)
+        return *argv + 7;
+    return *argv ? argv[1] : NULL;
 }
 
 int options_start(const struct option_usage *usage,
@@ -184,10 +187,16 @@ int options_start(const struct option_usage *usage,
     const struct option_spec *missing;
     char error[MESSAGE_BYTES];
     int rc = options_parse(table, argc, argv, error, sizeof(error));
+    const char *topic = topic_of(argv);
 
     *status = 0;
-    if (rc == 1 && usage->topic && is_asked(usage->topic, argv)) {
+    if (rc == 1 && usage->topic && topic && strcmp(topic, usage->topic) == 0) {
         usage->explain(stdout);
+    } else if (rc == 1 && usage->topic && topic && *topic != '-') {
+        *status = options_complain(usage->name,
+                                   "no help on '%s': there is --help and "
+                                   "--help %s",
+                                   topic, usage->topic);
     } else if (rc == 1) {
         printf("usage: %s %s\n\n%s\n\n", usage->name, usage->synopsis,
                usage->text);

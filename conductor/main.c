@@ -176,7 +176,9 @@ static int load(struct command_line *cl, struct config *c,
 
     if (!is_pipe(cl->config_path))
         return config_load(c, cl->config_path, err);
-    if (!cl->piped)
+    if (cl->piped)
+        log_warn("%s: came by a pipe and is not read again", cl->config_path);
+    else
         rc = read_pipe(cl, err);
     return rc ? rc : config_parse(c, cl->piped, cl->n_piped, err);
 }
@@ -209,7 +211,7 @@ static int read_parts(struct command_line *cl, struct config *c,
     config_defaults(c);
     if (cl->config_path) {
         rc = load(cl, c, err);
-        if (rc == 0)
+        if (rc == 0 && !cl->piped)
             rc = anchor(c, cl->config_path, err);
     }
     if (rc == 0)

@@ -29,9 +29,9 @@ static void check_cost(struct fields *f, const struct fields_object *o,
 
 static const struct entry_field fields[] = {
     {"workers", ENTRY_TEXT(worker_cost, workers), NULL,
-     "the worker's `--name`; a `*` at its end matches any ending"},
+     "the worker's `--name`; a `*` at the end matches any ending"},
     {"cost_model", ENTRY_TEXT(worker_cost, cost_model), NULL,
-     "file with their cost model, by conductor-fit"},
+     "file with the cost model of these workers, from conductor-fit"},
 };
 
 static const struct entry_table table = {
@@ -43,10 +43,10 @@ static const struct entry_table table = {
     .check = check_cost,
     .about =
         "`worker_costs` is an array of objects, one for each kind of native "
-        "workers that\n`cost_model` does not fit: those with another card, or "
-        "another share of one. The first\nentry that matches a worker's name "
-        "applies; the other workers use `cost_model`,\nwhich must be set. "
-        "Engines have a `cost_model` of their own in `engines`.",
+        "worker whose\ncosts differ from `cost_model`, such as workers with "
+        "another card. The first entry that\nmatches a worker's name applies; "
+        "the other workers use `cost_model`, which must be set.\nEngines have "
+        "a `cost_model` of their own in `engines`.",
 };
 
 void worker_cost_list_read(struct fields *f, const json_t *value,

@@ -95,6 +95,7 @@ void config_example(FILE *out)
     const struct option_table table = config_table(&c, specs);
 
     config_defaults(&c);
+    c.worker_listen[0] = '\0'; /* as it is with engines */
     fputs("{\n"
           "  // Every option with its default: remove the // before its name "
           "to set it.\n",

@@ -112,6 +112,10 @@ void front_models(const struct models *models, char *text, size_t size)
         while (n < size && (name = next_name(s, &i)))
             n = add_name(text, size, n, name->name);
     }
+    n = strlen(text);
+    if (models_untold(models) > 0)
+        snprintf(text + n, size - n, "; %zu engines have not told theirs yet",
+                 models_untold(models));
 }
 
 void view_model(const struct front_call *call)

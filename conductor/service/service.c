@@ -43,8 +43,10 @@ static void on_tick(evutil_socket_t, short, void *arg)
     const char *pool = pool_broken(s->pool);
     const char *index = prefix_index_broken(s->index);
 
-    if (pool || index)
-        bug("model %s: %s", s->config.model, pool ? pool : index);
+    if (pool)
+        bug("model %s: %s", s->config.model, pool);
+    if (index)
+        bug("model %s: %s", s->config.model, index);
 
     instances_tick(s, event_loop_away_us(&s->tick.us, clock_now_us(), TICK_US));
     index_tick(s);
@@ -183,9 +185,10 @@ static int check_no_cost_model(const struct config *config,
         return 0;
     n = snprintf(
         err, CONFIG_ERROR_MAX,
-        "cost_model: not set, but policy %.50s needs it to predict: make one "
-        "with conductor-worker --profile and conductor-fit, or name engines in "
-        "place of native workers, or set a policy that needs none:",
+        "cost_model: not set, but policy %.50s needs it to predict native "
+        "workers: name engines instead (--engine URL, or engines), or make one "
+        "with conductor-worker --profile and conductor-fit, or set a policy "
+        "that needs none:",
         config->policy);
     for (size_t i = 0; (p = schedule_policy_at(i)); i++)
         if (p->without_cost_model && n < CONFIG_ERROR_MAX)

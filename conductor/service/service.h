@@ -216,6 +216,9 @@ void service_pause(struct service_request *request, bool pause);
 
 /* Return the first and the next service of all models, or NULL. */
 struct service *models_first(const struct models *models);
+
+/* Returns the number of engines that have not told their model yet. */
+size_t models_untold(const struct models *models);
 struct service *service_next(const struct service *service);
 
 /* Returns the service of a model, alias or adapter by its name of n bytes, or

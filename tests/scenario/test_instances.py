@@ -262,8 +262,9 @@ class Admin(InstanceCase):
         lists.models = [{'id': 'tiny'}]
         self.assertEqual(self.add(
             cluster, {'name': 'c', 'url': lists.url}).status, 201)
-        wait_until('it is said', lambda: 'engine c gets no work: model: "tiny"'
-                   + NATIVE in cluster.conductor.log())
+        wait_until('it is said', lambda: (
+            f'engine c at {lists.url} gets no work: model: "tiny"' + NATIVE
+            in cluster.conductor.log()))
         self.assertEqual(self.remove(cluster, 'c').status, 202)
         cluster.api.metrics()  # fails where a sample comes twice
         self.wait_states(cluster, w='ready', b='ready')
@@ -953,9 +954,9 @@ class Models(InstanceCase):
         self.assertEqual(
             [cluster.api.health()['instances'][state]
              for state in ('ready', 'starting')], [1, 1])
-        self.assertIn('engine b gets no work, because its model is not '
-                      'known yet',
-                      cluster.conductor.log())
+        self.assertRegex(cluster.conductor.log(),
+                         r'engine b at http://\S+ gets no work, because its '
+                         'model is not known yet')
         listed = {i['name']: i for i in cluster.api.listed()}
         self.assertEqual([listed[n]['model'] for n in 'ab'], ['m', None])
         # Each name is had by engines of its own.
@@ -1247,9 +1248,10 @@ class Models(InstanceCase):
             self.entry('strict', e, kind='vllm'),
             {'name': 'unnamed', 'url': unnamed.url}])
         for name, why in (
-                ('strict', ''),
-                ('unnamed', ', because its model is not known yet')):
-            line = (f'engine {name} gets no work{why}: asked for /v1/models it '
+                ('strict gets no work', ''),
+                (f'unnamed at {unnamed.url} gets no work',
+                 ', because its model is not known yet')):
+            line = (f'engine {name}{why}: asked for /v1/models it '
                     'answers 200, and its list of models is longer than '
                     '1 MiB')
             wait_until('the log says so',

@@ -126,12 +126,47 @@ class OneLine(Case):
                            '-s', 'engine_timeout_ms=300')
         wait_until('one is ready', lambda: api.instances()[0] == 1)
         self.assertEqual(self.kinds(api)['odd'], 'sglang')
-        self.assertIn('engine a gets no work, because its model is not known yet',
-                      self.log())
+        self.assertIn(f'engine a at http://127.0.0.1:{port} gets no work, '
+                      'because its model is not known yet', self.log())
         late = Engine(port=port)
         self.engines.append(late)
         wait_until('both are ready', lambda: api.instances()[0] == 2)
         self.assertEqual(self.kinds(api)['a'], 'openai')
+
+    def test_what_changes_with_a_restart(self):
+        """Facts of before a restart do not stay, and a size that does not fit
+        the index keeps no engine away."""
+        a, b = self.vllm(), self.vllm()
+        a.metrics += 'process_start_time_seconds 1\n'
+        b.metrics = METRICS.replace('32', '48')
+        api = self.conduct('-e', f'a={a.url}', '-e', f'b={b.url}',
+                           '-s', 'engine_health_ms=50')
+        wait_until('both are ready', lambda: api.instances()[0] == 2)
+        port = engines.free_ports(2)
+        publisher = Publisher(port, port + 1, topic=b'')
+        self.addCleanup(publisher.stop)
+        a.tells['/server_info?config_format=json'] = server_info(port, port + 1)
+        a.metrics = METRICS + 'process_start_time_seconds 2\n'
+        wait_until('its events are followed', lambda: f'its KV events at '
+                   f'tcp://127.0.0.1:{port}' in self.log())
+        publisher.wait_subscribed()
+        wait_until('it is ready again', lambda: api.instances()[0] == 2)
+
+    def test_an_engine_without_a_list(self):
+        a = self.engine()
+        a.models = None
+        path = self.write('c.json', json.dumps({'engines': [
+            {'name': 'a', 'kind': 'auto', 'url': a.url, 'model': 'mine'}]}))
+        api = self.conduct('-c', path)
+        wait_until('it is ready', lambda: api.instances()[0] == 1)
+        self.assertEqual(self.kinds(api), {'a': 'openai'})
+
+    def test_no_model_is_known_yet(self):
+        port = engines.free_ports(1)
+        api = self.conduct('-e', f'127.0.0.1:{port}')
+        for body in {'model': 'm', 'prompt': 'x'}, {'prompt': 'x'}:
+            self.assertError(api.request('POST', '/v1/completions', body), 503,
+                             'not known yet: 1 engines are asked')
 
     def test_a_file_by_a_pipe_with_comments(self):
         a = self.engine()

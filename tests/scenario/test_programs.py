@@ -200,7 +200,7 @@ class BadConfiguration(Case):
     def test_no_cost_model(self):
         """A policy that predicts needs one, the others don't."""
         self.refused(json.dumps({}), 'cost_model', 'policy plan', 'name '
-                     'engines in place of native workers', 'random',
+                     'engines instead', 'random',
                      'least_loaded')
         self.refused(json.dumps({'policy': 'global_cache'}), 'cost_model')
         for policy in 'random', 'round_robin', 'least_loaded':

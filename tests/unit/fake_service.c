@@ -66,6 +66,11 @@ struct service *service_next(const struct service *service)
     return NULL;
 }
 
+size_t models_untold(const struct models *)
+{
+    return 0;
+}
+
 struct service *models_first(const struct models *models)
 {
     return models->service;

@@ -282,6 +282,20 @@ static void test_facts(void)
     CU_ASSERT_STRING_EQUAL(e.kv_replay, "tcp://10.0.0.1:5700");
     CU_ASSERT_STRING_EQUAL(e.kv_topic, "kv");
     CU_ASSERT_EQUAL(e.dp_ranks, 4);
+    /* Ports that overlap, or that are too few. */
+    e = facts_of("h", "\"vllm\"",
+                 "{\"vllm_config\": {\"parallel_config\": "
+                 "{\"data_parallel_size\": 8}, \"kv_events_config\": "
+                 "{\"publisher\": \"zmq\", \"endpoint\": \"tcp://*:5557\", "
+                 "\"replay_endpoint\": \"tcp://*:5558\"}}}");
+    CU_ASSERT_STRING_EQUAL(e.kv_events, "tcp://h:5557");
+    CU_ASSERT_STRING_EQUAL(e.kv_replay, "");
+    e = facts_of("h", "\"vllm\"",
+                 "{\"vllm_config\": {\"parallel_config\": "
+                 "{\"data_parallel_size\": 8}, \"kv_events_config\": "
+                 "{\"publisher\": \"zmq\", \"endpoint\": "
+                 "\"tcp://*:65530\"}}}");
+    CU_ASSERT_STRING_EQUAL(e.kv_events, "");
     /* SGLang has its configuration as text, and the usual address. */
     e = facts_of("::1", "\"sglang\"",
                  "{\"version\": \"0.5\", \"kv_events_config\": "

@@ -13,6 +13,13 @@ int forward_set_no_model(const struct front_call *call, const char *model,
     struct http_slice type = endpoint_type(call->head);
     char models[300], cut[OPENAI_CUT_BYTES];
 
+    if (!models_first(call->front->models) &&
+        models_untold(call->front->models) > 0)
+        return openai_error_set(
+            error, 503, "model_not_known", "model",
+            "model: not known yet: %zu engines are asked for theirs and have "
+            "not answered",
+            models_untold(call->front->models));
     front_models(call->front->models, models, sizeof(models));
     if (!*model && call->n == 0)
         return openai_error_set(

@@ -1,12 +1,16 @@
 /* See facts.h. */
 #include "conductor/link/upstream/facts.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/address.h"
 
 /* vLLM's and SGLang's own, if their configuration names none. */
 #define EVENTS_ENDPOINT "tcp://*:5557"
+/* Ranks of one server; each takes a connection for events and one for replay.
+ */
+#define RANKS_MAX 16
 
 void facts_begin(struct engine_facts *facts)
 {
@@ -119,12 +123,32 @@ void facts_take_server(struct engine_facts *facts, const char *host,
 
     if (json_object_get(args, "kv_events_config"))
         take_events(facts, host, events);
-    if (ranks > 1 && ranks <= 256)
+    if (ranks > 1 && ranks <= RANKS_MAX)
         facts->dp_ranks = ranks;
     if (!*facts->version)
         copy(facts->version, sizeof(facts->version), text_of(json, "version"));
     json_decref(events);
     json_decref(json);
+}
+
+/* Returns whether an address has no port for each of that many ranks. */
+static bool lacks_ports(const char *endpoint, int64_t ranks)
+{
+    struct address at;
+
+    return !*endpoint || address_parse(endpoint + 6, &at) ||
+           at.port + (ranks > 1 ? ranks : 1) > 65536;
+}
+
+/* Returns whether the ports of two addresses, of that many ranks, overlap, or
+ * there are none for b. */
+static bool meet(const char *a, const char *b, int64_t ranks)
+{
+    struct address x, y;
+
+    return lacks_ports(b, ranks) || address_parse(a + 6, &x) ||
+           address_parse(b + 6, &y) ||
+           llabs((long long)x.port - y.port) < (ranks > 1 ? ranks : 1);
 }
 
 void facts_apply(const struct engine_facts *facts, struct engine_config *entry)
@@ -134,9 +158,12 @@ void facts_apply(const struct engine_facts *facts, struct engine_config *entry)
     if (*entry->kv_events || !*facts->kv_events || facts->events_reach ||
         entry->index == ENGINE_INDEX_PREDICTED)
         return;
-    memcpy(entry->kv_events, facts->kv_events, sizeof(entry->kv_events));
-    memcpy(entry->kv_replay, facts->kv_replay, sizeof(entry->kv_replay));
-    memcpy(entry->kv_topic, facts->kv_topic, sizeof(entry->kv_topic));
     if (entry->dp_rank < 0 && entry->dp_ranks == 0)
         entry->dp_ranks = facts->dp_ranks;
+    if (lacks_ports(facts->kv_events, entry->dp_ranks))
+        return;
+    memcpy(entry->kv_events, facts->kv_events, sizeof(entry->kv_events));
+    memcpy(entry->kv_topic, facts->kv_topic, sizeof(entry->kv_topic));
+    if (!meet(facts->kv_events, facts->kv_replay, entry->dp_ranks))
+        memcpy(entry->kv_replay, facts->kv_replay, sizeof(entry->kv_replay));
 }

@@ -53,6 +53,7 @@ struct engine_models {
     struct text_buf models; /* the answer to ASKS_MODELS or ASKS_BOOTSTRAP */
     bool had_model;         /* the engine has listed its model */
     bool other_model;       /* the engine now lists another model */
+    bool restarted;         /* since it joined: it may tell other facts */
     uint32_t window_tokens; /* as listed; 0 = not told */
     bool doubt_told;   /* logged: it lists another model, or has neither path */
     bool dropped_told; /* logged: it lists too many names */

@@ -142,6 +142,7 @@ static void take_report(struct engine *e)
         log_info("engine %s was restarted: its cache is empty",
                  e->config->name);
         engine_clear(e);
+        e->list.restarted = true;
     }
     engine_take_size(e);
     engine_doubt_size(e);

@@ -56,8 +56,9 @@ struct scout {
     struct model_list found; /* valid if has_found */
     struct engine_facts facts;
     struct report_scan scan; /* of its /metrics */
+    size_t n_bytes;          /* of the present answer */
     bool has_found;
-    bool told; /* the last fault was logged */
+    char told[96]; /* the last fault that was logged */
     unsigned jitter;
 };
 

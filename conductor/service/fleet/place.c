@@ -58,7 +58,12 @@ static int start(struct fleet_entry *entry, const struct engine_config *config,
                  const struct engine_config *wanted, char err[CONFIG_ERROR_MAX])
 {
     struct service *s = models_get(entry->fleet->models, config, err);
-    struct engine *e = s ? engine_start(s, config, err) : NULL;
+    struct engine_config own = *config;
+    struct engine *e;
+
+    /* A size that the engine told is only a new index's: it may change. */
+    own.block_tokens = wanted->block_tokens;
+    e = s ? engine_start(s, &own, err) : NULL;
 
     if (!e)
         return -EINVAL;
@@ -120,7 +125,9 @@ static int join(struct fleet_entry *entry, const struct engine_config *config,
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
                          "model: \"%s\": it is another name of model \"%s\"",
                          config->model, s->config.model);
-    if (fleet_misfits(entry->fleet, config, &clash))
+    /* A told size that does not fit the index is no reason to refuse. */
+    if (fleet_misfits(entry->fleet, config, &clash) &&
+        (strcmp(clash.key, "block_tokens") != 0 || wanted->block_tokens))
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "%s: %s", clash.key,
                          clash.why);
     if (engine_check(config, err))
@@ -205,6 +212,19 @@ bool fleet_reap(struct fleet *fleet, int64_t until_us)
     return true;
 }
 
+size_t models_untold(const struct models *models)
+{
+    const struct fleet_entry *entry;
+    const struct scout *s;
+    size_t n = 0;
+
+    TAILQ_FOREACH(entry, &models->fleet.entries, entry)
+    {
+        TAILQ_FOREACH(s, &entry->scouts, of_entry) n++;
+    }
+    return n;
+}
+
 void fleet_look_for_models(struct fleet *fleet)
 {
     char err[CONFIG_ERROR_MAX];
@@ -215,7 +235,10 @@ void fleet_look_for_models(struct fleet *fleet)
     {
         TAILQ_FOREACH(e, &entry->engines, of_entry)
         {
-            if (e->list.other_model && !*e->wanted.model && !e->leaving &&
+            bool asks = (e->list.other_model && !*e->wanted.model) ||
+                        (e->list.restarted && e->wanted.kind == ENGINE_AUTO);
+
+            if (asks && !e->leaving &&
                 scout_new(entry, &e->wanted, join, err) == 0)
                 retire(e, fleet);
         }

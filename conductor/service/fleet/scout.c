@@ -26,16 +26,22 @@ static void look_in(struct scout *s, int64_t ms)
 #define BLOCK_TOKENS_MIN 16
 /* vLLM looks at its whole system before it answers /server_info. */
 #define FACT_LIMIT_MS 15000
+/* Bytes of an answer that are read, as of an engine's /metrics. */
+#define ANSWER_BYTES_MAX (4u << 20)
 
 static const char unknown[] =
     "gets no work, because its model is not known yet";
 
 static void complain(struct scout *s, const char *what, const char *why)
 {
-    if (s->told)
+    char text[sizeof(s->told)];
+
+    snprintf(text, sizeof(text), "%s: %s", what, why);
+    if (strcmp(text, s->told) == 0)
         return;
-    s->told = true;
-    log_warn("engine %s %s: %s", s->wanted.name, what, why);
+    memcpy(s->told, text, sizeof(text));
+    log_warn("engine %s at %s %s: %s", s->wanted.name, s->wanted.url_text, what,
+             why);
 }
 
 static void on_answer(void *arg, const struct http_head *head)
@@ -48,6 +54,7 @@ static void on_answer(void *arg, const struct http_head *head)
 static void take_models(struct scout *s)
 {
     const struct model_wanted wanted = {.name = s->wanted.model};
+    bool no_list = s->status == 404 && *s->wanted.model;
     char why[ENGINE_PATH_MAX + 64];
 
     if (s->status == 200 && !s->answer.error &&
@@ -58,6 +65,9 @@ static void take_models(struct scout *s)
         s->has_found = true;
         return;
     }
+    s->has_found = no_list; /* its entry names the model */
+    if (no_list)
+        return;
     snprintf(why, sizeof(why), "asked for %s it answers %d, and %s",
              s->wanted.models_path, s->status,
              model_list_fault(s->answer.error));
@@ -71,7 +81,7 @@ static void take_version(struct scout *s)
 
 static void take_server(struct scout *s)
 {
-    facts_take_server(&s->facts, s->wanted.url.name, s->answer.data,
+    facts_take_server(&s->facts, s->wanted.url.at.host, s->answer.data,
                       s->answer.len);
 }
 
@@ -108,10 +118,25 @@ static void go_on(struct scout *s)
     look_in(s, 0);
 }
 
+static void take(struct scout *s)
+{
+    s->exchange = NULL;
+    if (s->question == 0 || (s->status == 200 && !s->answer.error))
+        questions[s->question].take(s);
+    go_on(s);
+}
+
 static void on_bytes(void *arg, const char *bytes, size_t n)
 {
     struct scout *s = arg;
 
+    s->n_bytes += n;
+    if (s->n_bytes > ANSWER_BYTES_MAX) {
+        upstream_cancel(s->exchange);
+        s->answer.error = -ENOBUFS;
+        take(s);
+        return;
+    }
     if (questions[s->question].take == take_metrics)
         report_feed(&s->scan, bytes, n);
     else
@@ -120,12 +145,7 @@ static void on_bytes(void *arg, const char *bytes, size_t n)
 
 static void on_ended(void *arg)
 {
-    struct scout *s = arg;
-
-    s->exchange = NULL;
-    if (s->question == 0 || (s->status == 200 && !s->answer.error))
-        questions[s->question].take(s);
-    go_on(s);
+    take(arg);
 }
 
 static void on_failed(void *arg, enum upstream_fault, const char *why)
@@ -148,6 +168,7 @@ static void ask(struct scout *s)
     if (s->question == 0)
         facts_begin(&s->facts);
     report_begin(&s->scan, s->wanted.dp_rank);
+    s->n_bytes = 0;
     text_buf_clear(&s->answer);
     s->exchange =
         upstream_send(s->upstream,
@@ -187,6 +208,17 @@ static void tell(const struct engine_config *c,
                    "kv_events in a configuration if it does");
 }
 
+/* Drops the told KV events, which cannot be read because of `why`. */
+static bool forget_events(struct scout *s, struct engine_config *config,
+                          const char *why)
+{
+    log_warn("engine %s tells KV events at %s that cannot be read: %s",
+             config->name, config->kv_events, why);
+    *config->kv_events = *config->kv_replay = *config->kv_topic = '\0';
+    config->dp_ranks = s->wanted.dp_ranks;
+    return true;
+}
+
 /* Starts the engine as if its entry named what it reported. */
 static bool join(struct scout *s)
 {
@@ -205,7 +237,10 @@ static bool join(struct scout *s)
             block_tokens <= ENGINE_BLOCK_TOKENS_MAX)
             config.block_tokens = block_tokens;
     }
-    if (s->found_model(s->of, &config, &s->wanted, err) == 0) {
+    if (s->found_model(s->of, &config, &s->wanted, err) == 0 ||
+        (config.kind != s->wanted.kind && !*s->wanted.kv_events &&
+         *config.kv_events && forget_events(s, &config, err) &&
+         s->found_model(s->of, &config, &s->wanted, err) == 0)) {
         if (s->wanted.kind == ENGINE_AUTO)
             tell(&config, &s->facts);
         return true;
