@@ -123,7 +123,7 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
         {"seed", OPTION_COUNT, &o->seed, "N", 0, (double)UINT64_MAX,
          "seed of the weights", .initial = "1"},
         {"cost-model", OPTION_TEXT, &o->cost_model, "FILE", 0, 0,
-         "cost model from conductor-fit; required by timed"},
+         "cost model from conductor-fit; required by --engine timed"},
         {"engine-speed", OPTION_NUMBER, &o->engine_speed, "X", 0.01, 100,
          "timed: speed relative to the cost model (default 1)", .initial = "1"},
         {"prefill-error-sigma", OPTION_NUMBER, &o->prefill_error_sigma, "X", 0,

@@ -124,8 +124,8 @@ void stream_push(struct stream *s);
 /* Returns the bytes written or lent that the kernel has not taken. */
 size_t stream_unsent(const struct stream *s);
 
-/* Return the memory of the written bytes, lent ones excluded; now, and with n
- * more bytes. */
+/* Return the memory that written bytes take, lent bytes excluded: now, and
+ * after a write of n more. */
 size_t stream_held(const struct stream *s);
 size_t stream_would_hold(const struct stream *s, size_t n);
 

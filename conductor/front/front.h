@@ -105,10 +105,10 @@ void front_hold(struct front *front, bool on);
 void front_unready(struct front *front);
 
 /*
- * Takes no more requests: no connection is accepted, idle ones are closed, the
- * others with their next answer. Requests in flight go on; a completion that
- * still comes is answered 503 "shutting_down", and /ready is 503. A listener
- * for admin goes on.
+ * Stops taking requests: accepts no connection, closes idle ones now and the
+ * others after their next answer. Requests in flight go on; further completions
+ * are answered 503 "shutting_down", and /ready is 503. A separate admin
+ * listener stays open.
  *   handed_over  another process serves the same socket from now on: clients
  *                that connected to this one are served, not refused
  */

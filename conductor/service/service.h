@@ -158,9 +158,9 @@ struct service_reply_ops {
     void (*answer)(void *arg, const struct http_head *head);
     /* Forwarded: the next n bytes of its body. Borrowed. */
     void (*bytes)(void *arg, const char *bytes, size_t n);
-    /* The instances failed: returns whether the tokens so far are taken back,
-     * because the client has seen none; then all tokens come again, from
-     * another attempt. NULL = never. */
+    /* Called when the instances failed. Returns true if the client has seen no
+     * token: the tokens so far are withdrawn, and another attempt sends all of
+     * them again. NULL = never. */
     bool (*take_back)(void *arg);
     /* All tokens were handed over; the request ends. */
     void (*done)(void *arg, const struct service_result *result);

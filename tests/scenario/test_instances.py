@@ -1151,10 +1151,10 @@ class Models(InstanceCase):
                   'lost': 'ready'}
         self.wait_states(cluster, strict='suspect', **states)
         log = cluster.conductor.log()
-        self.assertIn('engine strict gets no work: asked for /v1/models it '
-                      'answers 404, and lists no model', log)
-        self.assertIn('engine sglang gets no work: asked for /x/y it answers '
-                      '200, and lists no model', log)
+        self.assertIn('engine strict gets no work: GET /v1/models '
+                      'answers 404: the answer lists no model', log)
+        self.assertIn('engine sglang gets no work: GET /x/y answers 200: '
+                      'the answer lists no model', log)
         self.assertIn('engine lost answers 404 for /health and for '
                       '/v1/models', log)
         self.assertNotIn('engine lax answers 404', log)

@@ -236,8 +236,8 @@ static int print_candidates(const char *title, const json_t *list,
     return table_print(&table);
 }
 
-/* Prints the workers lent to the request. The times of its group are those of
- * no candidate. */
+/* Prints the workers lent to the request. No candidate has the group's
+ * times. */
 static void print_lent(const json_t *list)
 {
     const json_t *one;
@@ -251,7 +251,7 @@ static void print_lent(const json_t *list)
         printf(i ? ", %s" : "lent            %s", ctl_tame(name));
     }
     if (json_array_size(list) > 0)
-        printf(": predicted for the group, below for each alone\n");
+        printf(": predicted for the group; a candidate's times are its own\n");
 }
 
 /* Prints why the reused blocks had been copied there in advance. */

@@ -177,7 +177,7 @@ static int hold(struct store *s)
     return room ? page_hold(ix, s->page, s->holder, s->tier, s->mask) : rc;
 }
 
-/* Returns the use of a new page whose first key is the present one. */
+/* Returns the page_use of a new page that begins with the key being stored. */
 static struct page_use use_behind(const struct store *s)
 {
     struct page *p = &s->ix->pages[s->last.page];

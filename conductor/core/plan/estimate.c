@@ -185,8 +185,8 @@ void estimate_prefill(const struct estimate_model *model,
     int64_t n_tokens = request->n_tokens, now_us = request->now_us;
     struct pool_place place;
 
-    /* Padding too: decisions are compared. Copied: a string instruction takes
-     * longer to start than the rest of this function. */
+    /* Clears padding too: decisions are compared as bytes. A memset() may be a
+     * string instruction, slower to start than the rest of this function. */
     memcpy(out, &nothing, sizeof(*out));
     out->instance = instance->id;
     out->slot = instance->slot;

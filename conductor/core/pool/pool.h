@@ -180,9 +180,9 @@ bool pool_reuses_in_steps(const struct pool *pool);
 int pool_set_cost(struct pool *pool, uint32_t id,
                   const struct cost_model *cost);
 
-/* Scales the predictions of an instance's waiting and running prefills by the
- * ratio of their times in two cost models, after its own has changed: unscaled,
- * they would teach its correction the old model's error.
+/* After a change of an instance's cost model, scales the predictions of its
+ * waiting and running prefills by the ratio of their times in both models.
+ * Otherwise its correction would learn the old model's error.
  *   from, to  borrowed for the call.
  * Returns 0 or -ESTALE. */
 int pool_predict_again(struct pool *pool, uint32_t id,

@@ -23,8 +23,8 @@ struct forward_call {
                            already */
     struct told told;
     bool ticket;    /* another gateway sends it (gateway/schedule.c) */
-    char *redirect; /* of a ticket, owned: nginx's location to go on at; NULL =
-                       none */
+    char *redirect; /* owned: nginx location that continues a ticket's request;
+                       NULL = none */
     char *tokenize; /* owned: body of the /tokenize request; NULL = none */
     char *head; /* owned: method, path, headers, authorization, each with its
                    NUL */

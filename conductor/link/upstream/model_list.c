@@ -28,8 +28,8 @@ uint32_t model_list_window(const struct model_list *list, const char *name)
 
 const char *model_list_fault(int error)
 {
-    return error == -ENOBUFS ? "its list of models is longer than 1 MiB"
-                             : "lists no model";
+    return error == -ENOBUFS ? "the list of models is longer than 1 MiB"
+                             : "the answer lists no model";
 }
 
 /* The member's text; NULL = none. */

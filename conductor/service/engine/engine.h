@@ -401,8 +401,8 @@ void engine_learn_step(struct engine *e, int64_t us);
 /* Learns from an answer that was not streamed.
  *   computed_tokens  prompt tokens that were not cached
  *   tokens           of the answer
- *   us               from the prefill's begin to the answer's end; the engine
- *                    had no other request then */
+ *   us               from the start of the prefill to the end of the answer,
+ *                    during which the engine had no other request */
 void engine_learn_whole(struct engine *e, int64_t computed_tokens,
                         int64_t tokens, int64_t us);
 

@@ -185,9 +185,8 @@ static bool take_no_list(struct engine *e)
         doubt_url(e);
         return !e->list.other_model;
     }
-    snprintf(why, sizeof(why), "asked for %s it answers %d, and %s",
-             e->config->models_path, e->health.probe_status,
-             model_list_fault(e->list.models.error));
+    snprintf(why, sizeof(why), "GET %s answers %d: %s", e->config->models_path,
+             e->health.probe_status, model_list_fault(e->list.models.error));
     lose_model(e, why);
     return false;
 }

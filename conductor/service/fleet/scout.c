@@ -68,9 +68,8 @@ static void take_models(struct scout *s)
     s->has_found = no_list; /* its entry names the model */
     if (no_list)
         return;
-    snprintf(why, sizeof(why), "asked for %s it answers %d, and %s",
-             s->wanted.models_path, s->status,
-             model_list_fault(s->answer.error));
+    snprintf(why, sizeof(why), "GET %s answers %d: %s", s->wanted.models_path,
+             s->status, model_list_fault(s->answer.error));
     complain(s, unknown, why);
 }
 

@@ -12,9 +12,9 @@ struct pair {
     const struct pair_protocol *protocol;
     const struct upstream_ops *ops; /* of all legs but the decode leg */
     char request_id[32];
-    char *method, *path;       /* owned, since a leg may outlive the request */
-    char *key;                 /* owned: the client's, a header line or "" */
-    struct text_buf body;      /* of the prefill leg */
+    char *method, *path;  /* owned, since a leg may outlive the request */
+    char *key;            /* owned: client's API key as a header line, or "" */
+    struct text_buf body; /* of the prefill leg */
     struct text_buf answering; /* key of the decode leg; empty = the client's */
     struct text_buf reply;   /* to the prefill leg; max_body_total_bytes bounds
                                 those of all pairs together */

@@ -59,7 +59,7 @@ static double wait_s(const struct service *s, const struct pool_instance *in,
                : -1.0;
 }
 
-/* Returns a gauge's value, in the order of the table. */
+/* Returns the value of the gauge at this index of instance_gauges. */
 static double value_of(const struct service *s, const struct pool_instance *in,
                        size_t gauge, int64_t now_us)
 {

@@ -118,8 +118,8 @@ int report_sums_write(const struct models *models, const struct report_sums *x,
                "requests, the largest of all models.",
                (double)x->overhead_us / 1e6) |
            put(out, "pending_dropped_total", "counter",
-               "Prefills whose blocks other requests could not plan to reuse "
-               "before they were stored, for lack of memory.",
+               "Prefills not tracked for lack of memory: other requests could "
+               "plan to reuse their blocks only after they were stored.",
                (double)x->pending_dropped) |
            put(out, "prefills_interrupted_total", "counter",
                "Interrupted prefills that have continued.",

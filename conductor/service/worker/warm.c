@@ -127,7 +127,7 @@ static int on_failed(struct service *s, struct worker *w, const uint8_t *p,
 
     if (msg_error_unpack(p, len, &m))
         return -EBADMSG;
-    log_info("%s: worker %s failed in the background (%s: %.300s)",
+    log_info("%s: worker %s failed to compute a refused prompt (%s: %.300s)",
              r->request_id, w->hello.name, proto_code_name(m.code), m.text);
     piece_given_up(s, w);
     return 0;

@@ -57,8 +57,8 @@ static int add(struct log_requests *all, struct trace_request *request)
 static void say_torn(const char *path, uint64_t number)
 {
     replay_complain(usage.name,
-                    "%s:%" PRIu64 ": the last line has no end: the conductor "
-                    "is writing it, or was cut off; it is left out",
+                    "%s:%" PRIu64 ": the last line has no end; it is skipped "
+                    "(the conductor is still writing it or was cut off)",
                     path, number);
 }
 

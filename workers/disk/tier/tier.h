@@ -71,7 +71,7 @@ typedef void disk_tier_done_fn(void *arg, int rc);
  * -ECANCELED. NULL is a no-op. */
 void disk_tier_close(struct disk_tier *t);
 
-/* Returns the tier's way of I/O, in words, for logs; static. */
+/* Returns how the tier does its I/O, as a text for logs; static. */
 const char *disk_tier_way(const struct disk_tier *t);
 
 /* Returns the alignment in bytes that memory for I/O needs; 1 = any. */

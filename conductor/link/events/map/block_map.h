@@ -74,7 +74,7 @@ struct kv_map_stats {
     uint64_t other_media;     /* events of a medium that is none of our tiers */
     uint64_t windowed;        /* events of groups that forget a prompt */
     uint64_t full;            /* not kept for lack of room */
-    uint64_t unkept;          /* of these, now; the engine may have them */
+    uint64_t unkept;          /* now, of `full`: the engine may have them */
     uint64_t pieces;          /* blocks cut for the index now */
     uint64_t entries;         /* (hash, tier, group, rank), now */
     uint64_t waiting_events, waiting_bytes; /* now */

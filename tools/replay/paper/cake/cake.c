@@ -157,7 +157,7 @@ int replay_command_cake_adaptive(int argc, char **argv)
         {"short-max", OPTION_COUNT, &most_tokens, "N", 1, 1e6,
          "longest uncached prompt, in tokens (default 448)"},
         {"csv", OPTION_OUTPUT, &common.csv, "FILE", 0, 0,
-         "write one line per bandwidth and order"},
+         "write one CSV line per bandwidth and order"},
         {"plot", OPTION_OUTPUT, &common.plot, "FILE", 0, 0, "SVG"},
     };
     char error[REPLAY_LIST_ERROR_BYTES];

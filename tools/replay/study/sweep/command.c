@@ -61,8 +61,8 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"seeds", OPTION_COUNT, &sweep->seeds, "N", 1, 20,
          "number of seeds that must confirm a loss (default 3)"},
         {"threshold", OPTION_NUMBER, &sweep->threshold, "X", 0, 100,
-         "smallest difference that counts as a loss (default 0.02, two "
-         "percentage points of a share); five times as much for p99"},
+         "smallest difference that counts as a loss; five times as much for "
+         "p99 (default 0.02 = 2 %, or 2 points of a share)"},
         {"policies", OPTION_TEXT, &s->policies, "LIST", 0, 0,
          "policies; the first is compared with the others (default "
          "plan,global_cache,local_cache,least_loaded)"},

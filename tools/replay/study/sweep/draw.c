@@ -201,7 +201,7 @@ static int64_t scaled(int64_t tokens, double times, const struct cluster *c)
     return (blocks < 1 ? 1 : blocks) * c->block_tokens;
 }
 
-/* Makes the last nodes of a role, at least one, another kind. */
+/* Gives the last nodes of a role, at least one, other costs and memory. */
 static void add_group(const struct sweep_draw *draw, struct cluster *c,
                       bool decodes, uint32_t n_nodes)
 {
