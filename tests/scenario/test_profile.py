@@ -217,7 +217,7 @@ class Https(Case):
                 (('--key-file', key), 'a certificate that is not trusted '
                  '(--ca-file FILE says whom to trust)'),
                 (('--insecure',),
-                 'answered 401 (--key-file FILE shows it a key)'),
+                 'answered 401 (--key-file FILE sends the key in it)'),
                 (('--insecure', '--key-file', self.write('b.key', 'sk-2\n')),
                  'answered 401 (it refuses the key of --key-file)'),
                 (('--insecure', '--ca-file', pem), '--insecure: not with'),

@@ -80,6 +80,8 @@ static const struct {
 };
 
 #define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
+_Static_assert(N_KINDS <= MSG_TRANSPORTS_MAX,
+               "TRANSPORTS has a place for each");
 
 /* Returns whether `list`, separated by commas, has `name`. */
 static bool listed(const char *list, const char *name)
