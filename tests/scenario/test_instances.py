@@ -1251,9 +1251,8 @@ class Models(InstanceCase):
                 ('strict gets no work', ''),
                 (f'unnamed at {unnamed.url} gets no work',
                  ', because its model is not known yet')):
-            line = (f'engine {name}{why}: asked for /v1/models it '
-                    'answers 200, and its list of models is longer than '
-                    '1 MiB')
+            line = (f'engine {name}{why}: GET /v1/models answers 200: the list '
+                    'of models is longer than 1 MiB')
             wait_until('the log says so',
                        lambda line=line: line in cluster.conductor.log())
         e.models = unnamed.models = [self.card('m')]
