@@ -21,7 +21,7 @@
 [[nodiscard]] int file_read(const char *path, size_t most, char **text,
                             size_t *size);
 
-/* As file_read(), from a pipe that is open for reading: until its end. */
+/* Reads the pipe `fd` to its end; otherwise as file_read(). Blocks. */
 [[nodiscard]] int file_read_pipe(int fd, size_t most, char **text,
                                  size_t *size);
 

@@ -87,8 +87,8 @@ static void source_fini(struct source *s)
     free(s->prefixes);
 }
 
-/* Returns 1,000 times the mean requests of a session of the kind and its
- * sub-agents, if no prompt grows too long. */
+/* Returns 1,000 times the mean number of requests of a session of the kind,
+ * with its sub-agents, if no prompt grows too long. */
 static uint64_t requests_milli(const struct session_kind *kind)
 {
     uint64_t turns = quantile_mean_milli(&kind->turns);

@@ -91,7 +91,7 @@ extern const char *const pair_connector_names[PAIR_CONNECTORS + 1];
 [[nodiscard]] int pair_edit(const char *body, size_t n, const char *const *drop,
                             const char *set, struct text_buf *out);
 
-/* As pair_edit(), with the members in *set, which is freed. */
+/* Does the same as pair_edit() with the members in *set, and frees that. */
 [[nodiscard]] int pair_edit_with(const struct pair_ask *ask,
                                  const char *const *drop, struct text_buf *set,
                                  struct text_buf *out);

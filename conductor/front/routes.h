@@ -12,7 +12,7 @@ struct route {
     enum openai_kind kind;  /* of a completion */
     bool types;             /* it checks the Content-Type itself */
     bool keyed;             /* needs the right to change, even to look */
-    /* Of view_written(): appends JSON to `out`. Returns 0 or -ENOMEM. */
+    /* Appends the JSON of view_written() to `out`. Returns 0 or -ENOMEM. */
     int (*write)(const struct models *models, struct evbuffer *out);
 };
 

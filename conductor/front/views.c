@@ -114,7 +114,8 @@ void front_models(const struct models *models, char *text, size_t size)
     }
     n = strlen(text);
     if (models_untold(models) > 0)
-        snprintf(text + n, size - n, "; %zu engines have not told theirs yet",
+        snprintf(text + n, size - n,
+                 "; engines that have not told theirs yet: %zu",
                  models_untold(models));
 }
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /*
- * Reads from just after '[' to just after ']'.
+ * Reads the ids from just after '[' to just after ']'.
  *   at     in: first byte after '['; out: first byte after ']', or the byte
  *          that is wrong
  *   end    end of the readable bytes

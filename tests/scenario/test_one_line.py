@@ -166,7 +166,7 @@ class OneLine(Case):
         api = self.conduct('-e', f'127.0.0.1:{port}')
         for body in {'model': 'm', 'prompt': 'x'}, {'prompt': 'x'}:
             self.assertError(api.request('POST', '/v1/completions', body), 503,
-                             'not known yet: 1 engines are asked')
+                             'not known yet: no engine has told its model (asked: 1)')
 
     def test_a_file_by_a_pipe_with_comments(self):
         a = self.engine()

@@ -35,8 +35,8 @@ bool shared_line_is_open(const struct shared_line *l);
 /* Closes it; `why` (copied) is the reason. No-op if closed. */
 void shared_line_close(struct shared_line *l, const char *why);
 
-/* Closes the line, because this server refuses, and opens it to the next
- * address first next time. */
+/* Closes the line, because this server refuses. The next try begins with the
+ * address behind this one. */
 void shared_line_leave(struct shared_line *l, const char *why);
 
 /* Returns why the line was last closed, for logs; contains no password. */

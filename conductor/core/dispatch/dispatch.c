@@ -310,7 +310,8 @@ static uint32_t may_pass(const struct dispatch *d, int64_t now_us)
     return d->keeps ? d->limit : 1;
 }
 
-/* As may_pass(); all sizes before an unrestricted request found no room. */
+/* Returns the sizes that may be tried: all until an unrestricted request found
+ * no room, then those of may_pass(). */
 static uint32_t may_try(const struct dispatch *d, int64_t now_us)
 {
     return d->reach.missed_anywhere ? may_pass(d, now_us) : DISPATCH_SIZES;

@@ -293,8 +293,9 @@ size_t schedule_estimate_own(struct scheduler *s,
                              const struct schedule_request *request,
                              uint32_t usable_blocks);
 
-/* As schedule_estimate_own(), but with a fetch of the missing blocks if the
- * best match is more than `threshold` times as long as the instance's own. */
+/* Does the same as schedule_estimate_own(), but with a fetch of the missing
+ * blocks if the best match is more than `threshold` times as long as the
+ * instance's own. */
 size_t schedule_estimate_fetching(struct scheduler *s,
                                   const struct schedule_request *request,
                                   uint32_t usable_blocks, double threshold);

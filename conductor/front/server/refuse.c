@@ -72,7 +72,7 @@ static void take_head(evutil_socket_t fd, char in[TAKEN_BYTES],
     ssize_t n = recv(fd, in, TAKEN_BYTES, MSG_DONTWAIT);
     struct http_fault fault;
 
-    /* As far as it came. */
+    /* The head may have come in part. */
     (void)!http_parse_head(in, n > 0 ? (size_t)n : 0, known, &fault);
 }
 

@@ -1,4 +1,4 @@
-/* Knows which feeds are busy, so that their new messages wait. */
+/* Keeps the busy feeds, whose new messages wait. */
 #include "conductor/link/events/feed_state.h"
 
 static void say_left(const struct kv_feeds *feeds)

@@ -443,8 +443,8 @@ void forward_prefill_over(struct service_request *request, bool seen,
                                     const char *key, const char *id);
 [[nodiscard]] char *forward_compose(const struct service_request *request);
 
-/* send.c: sends this body, borrowed until the answer's end, to forward->engine,
- * whose answer goes to the client. Returns 0 or -ENOMEM. */
+/* send.c: sends `body` (n bytes, borrowed until the answer's end) to
+ * forward->engine; its answer goes to the client. Returns 0 or -ENOMEM. */
 [[nodiscard]] int forward_ask(struct service_request *request, const char *body,
                               size_t n);
 

@@ -183,28 +183,38 @@ static void ask(struct scout *s)
                                   : FACT_LIMIT_MS);
 }
 
+/* Returns why the engine's cache is predicted. */
+static const char *why_predicted(const struct engine_config *c,
+                                 const struct engine_facts *facts)
+{
+    if (c->index == ENGINE_INDEX_PREDICTED)
+        return "as its entry says";
+    if (facts->events_reach)
+        return "as it connects to an address to publish KV events, which only "
+               "a configuration can name (kv_events_bind)";
+    if (*facts->kv_events)
+        return "as the KV events that it tells cannot be read";
+    if (facts->events_off || c->kind == ENGINE_OPENAI)
+        return "as it publishes no KV events";
+    return "as it does not tell where it publishes KV events: name kv_events "
+           "in a configuration if it does";
+}
+
 /* Logs what an entry of the kind "auto" became. */
 static void tell(const struct engine_config *c,
                  const struct engine_facts *facts)
 {
+    bool events = *c->kv_events != '\0';
     char blocks[64] = "";
 
     if (c->block_tokens > 0)
         snprintf(blocks, sizeof(blocks), ", blocks of %lld tokens",
                  (long long)c->block_tokens);
-    log_info("engine %s at %s: %s%s%s, model %s%s; %s%s%s", c->name,
+    log_info("engine %s at %s: %s%s%s, model %s%s; its %s %s", c->name,
              c->url_text, engine_kind_name(c->kind), *facts->version ? " " : "",
              facts->version, c->model, blocks,
-             *c->kv_events ? "its KV events at " : "its cache is predicted",
-             c->kv_events,
-             *c->kv_events ? ""
-             : facts->events_reach
-                 ? ": it connects to an address to publish KV events, which "
-                   "only a configuration can name (kv_events_bind)"
-             : facts->events_off || c->kind == ENGINE_OPENAI
-                 ? ", as it publishes no KV events"
-                 : ", as it does not tell where it publishes KV events: name "
-                   "kv_events in a configuration if it does");
+             events ? "KV events at" : "cache is predicted,",
+             events ? c->kv_events : why_predicted(c, facts));
 }
 
 /* Drops the told KV events, which cannot be read because of `why`. */

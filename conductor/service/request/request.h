@@ -124,7 +124,8 @@ struct instance_ops {
     void (*fail_silent)(struct service_request *request, int64_t now_us);
     /* The request is freed next. */
     void (*free)(struct service_request *request);
-    /* Of engines alone. Whether the attempt fails when engine e is lost: */
+    /* For engines alone: returns whether the attempt fails when engine e is
+     * lost, */
     bool (*lost_with)(struct service_request *request, const struct engine *e);
     /* and whether a request without output leaves when e answers no probe. */
     bool (*leaves)(const struct service_request *request,

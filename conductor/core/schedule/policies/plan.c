@@ -298,8 +298,8 @@ static bool may_win(const struct prefill_estimate *e)
     return !e->queue_full && !e->too_long && !e->spared;
 }
 
-/* Of candidates as good as the best, worked out or not, returns the preferred
- * one; NULL: none is preferred to `first`. */
+/* Returns the preferred one of the candidates as good as the best, worked out
+ * or not; NULL: none is preferred to `first`. */
 static struct prefill_estimate *
 next_of_equal(const struct search *f, size_t n,
               const struct prefill_estimate *first)
