@@ -6,7 +6,8 @@
  * and arrivals are multiplied, rates divided, records divided again. Core
  * counts whole microseconds, and a rounding of half a microsecond can decide
  * which of two nearly equal queues is shorter; from there on a saturated
- * cluster takes a different course (docs/decisions/031-slow-motion.md). Every
+ * cluster takes a different course
+ * (docs/internals/decisions/031-slow-motion.md). Every
  * `_us` inside is a microsecond of the slow world.
  *
  * Invariants:

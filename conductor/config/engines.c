@@ -37,7 +37,8 @@ static const struct entry_field fields[] = {
      "are appended to it, after a `/v1` at its end is removed; not the URL of "
      "an endpoint, such as `/v1/completions`. Without a URL the engine gets no "
      "requests and needs `model` and `kv_events`: the conductor reads its KV "
-     "events for [other gateways](gateways.md#what-is-cached-where)"},
+     "events for [other "
+     "gateways](../operate/gateways.md#what-is-cached-where)"},
     {"tls_ca_file", TEXT(tls_ca_file), "",
      "PEM file with the certificate authorities trusted for https; without it, "
      "the machine's"},
@@ -67,7 +68,7 @@ static const struct entry_field fields[] = {
     {"role", WORD(role), "both",
      "`both`: the engine prefills and decodes; `prefill`: it computes prompts "
      "and hands their KV to an engine of role `decode`, which answers the "
-     "request. [More](engines/pairs.md)",
+     "request. [More](../engines/pairs.md)",
      roles},
     {"kv_connector", WORD(kv_connector), "none",
      "how KV moves from prefill to decode engines, as set when they were "
@@ -116,7 +117,7 @@ static const struct entry_field fields[] = {
      "else the block size of the model's index: the largest that divides the "
      "block sizes of all the model's engines (sizes below 16 do not count "
      "beside larger ones), or 16 if none is known "
-     "([more](decisions/075-blocks-of-mixed-engines.md))"},
+     "([more](../internals/decisions/075-blocks-of-mixed-engines.md))"},
     {"kv_blocks", AT(kv_blocks), 0, KV_BLOCKS_MAX, "",
      "number of the engine's KV blocks; without it, the number that the engine "
      "reports, as far as `index_mib` has room, else 8192"},
@@ -174,7 +175,7 @@ static const struct entry_table table = {
     .check = check_engine,
     .about =
         "`engines` is an array of objects, one for each inference server "
-        "that is no native worker;\n[engines/openai.md](engines/openai.md) "
+        "that is no native worker;\n[engines/openai.md](../engines/openai.md) "
         "has a complete configuration. With it,\nnative workers can "
         "register only if `worker_listen` is set.",
 };

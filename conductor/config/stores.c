@@ -68,9 +68,10 @@ static const struct entry_table table = {
     .least = 1,
     .most = STORES_MAX,
     .check = check_store,
-    .about = "`stores` is an array of objects, one for each cache that all "
-             "engines of a model\nread; [engines/stores.md](engines/stores.md) "
-             "says how it is used.",
+    .about =
+        "`stores` is an array of objects, one for each cache that all "
+        "engines of a model\nread; [engines/stores.md](../engines/stores.md) "
+        "says how it is used.",
 };
 
 bool store_listener(const struct store_config *s, struct address *out)

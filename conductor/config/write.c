@@ -116,7 +116,8 @@ void config_example(FILE *out)
         free(json);
         json_decref(value);
     }
-    fputs("\n  // Engines; docs/configuration.md has all of their fields.\n"
+    fputs("\n  // Engines; docs/reference/configuration.md has all of their "
+          "fields.\n"
           "  \"engines\": [\n"
           "    {\"name\": \"a\", \"kind\": \"auto\", \"url\": "
           "\"http://127.0.0.1:8001\"},\n"
@@ -133,7 +134,7 @@ static void tenants_reference(FILE *out)
         "\n## tenants\n\n"
         "`tenants_file` is JSON with a member `tenants`, an array of at most "
         "63 objects;\n"
-        "[operating.md](operating.md#tenants) says what they are for.\n\n"
+        "[limits.md](../operate/limits.md#tenants) says what they are for.\n\n"
         "| field | default | meaning |\n|---|---|---|\n"
         "| `name` | required | name in metrics and explain: letters, digits, "
         "`.`, `_`, `-`; not `other` |\n"

@@ -1,6 +1,7 @@
 /*
  * The description of a simulated cluster: number and kinds of nodes, costs,
- * memory, links. Plain data, read from a JSON file (format: docs/clusters.md).
+ * memory, links. Plain data, read from a JSON file (format:
+ * docs/plan/clusters.md).
  */
 #ifndef SIM_CLUSTER_CLUSTER_H
 #define SIM_CLUSTER_CLUSTER_H

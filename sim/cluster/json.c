@@ -1,4 +1,5 @@
-/* Reads a cluster description from JSON. The format is in docs/clusters.md. */
+/* Reads a cluster description from JSON. The format is in
+ * docs/plan/clusters.md. */
 #include "sim/cluster/json.h"
 
 #include <math.h>

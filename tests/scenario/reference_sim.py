@@ -2,7 +2,7 @@
 
 Shares no code and no data structure with the simulator: an ordered dictionary
 a node, floating-point seconds, no events. Written from the definitions (see
-docs/decisions/031-slow-motion.md for the conventions); it gives the published
+docs/internals/decisions/031-slow-motion.md for the conventions); it gives the published
 reference values of the conversation trace to their last digit.
 
 usage: reference_sim.py TRACE [NODES [SPEED]]

@@ -12,7 +12,7 @@ import unittest
 from harness import CONDUCTOR, ROOT, Case, program, read_file, wait_until
 from redis_server import MISSING, REDIS, RedisServer
 
-PAGE = os.path.join(ROOT, 'docs', 'metrics.md')
+PAGE = os.path.join(ROOT, 'docs', 'reference', 'metrics.md')
 # Whose values the configuration and the cluster say.
 OPEN = {'model', 'instance', 'tenant', 'store', 'version'}
 
@@ -76,7 +76,7 @@ class Metrics(Case):
 
     @unittest.skipUnless(REDIS, MISSING)
     def test_page(self):
-        """docs/metrics.md has every metric, with its type and its labels, and
+        """docs/reference/metrics.md has every metric, with its type and its labels, and
         no other; and the number of series is as it says."""
         cluster = self.with_all()
         for key in 'one', 'two', 'three':

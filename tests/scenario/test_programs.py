@@ -208,11 +208,11 @@ class BadConfiguration(Case):
                 program(*CONDUCTOR), '-t', '-s', 'policy=' + policy)[0], 0)
 
     def test_reference(self):
-        """docs/configuration.md is what the program says."""
+        """docs/reference/configuration.md is what the program says."""
         status, text, _ = self.run_program(program(*CONDUCTOR),
                                            '--config-reference')
         self.assertEqual(status, 0)
-        self.assertEqual(read_file(ROOT, 'docs', 'configuration.md'), text)
+        self.assertEqual(read_file(ROOT, 'docs', 'reference', 'configuration.md'), text)
 
 
 class NoCostModel(Case):

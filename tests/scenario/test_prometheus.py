@@ -56,7 +56,7 @@ class Prometheus(Case):
             refs = [t['refId'] for t in p.get('targets', ())]
             self.assertEqual(len(refs), len(set(refs)), p['title'])
             self.assertTrue(refs or p['type'] == 'row', p['title'])
-        with open(os.path.join(ROOT, 'docs', 'metrics.md'),
+        with open(os.path.join(ROOT, 'docs', 'reference', 'metrics.md'),
                   encoding='utf-8') as f:
             known = set(re.findall(r'^\| `(\w+)`', f.read(), re.M))
         for title, expr in queries(board):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Does what docs/add-a-policy.md says: writes the page's policy and the table
+"""Does what docs/internals/add-a-policy.md says: writes the page's policy and the table
 with the page's line.
 
 usage: page_policy.py PAGE TABLE.c OUT_POLICY.c OUT_TABLE.c

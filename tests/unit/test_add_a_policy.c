@@ -1,5 +1,6 @@
-/* The policy of docs/add-a-policy.md, as the page has it: listed by its line,
- * found by its name, and chosen by in a scheduler and in the simulator. */
+/* The policy of docs/internals/add-a-policy.md, as the page has it: listed by
+ * its line, found by its name, and chosen by in a scheduler and in the
+ * simulator. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

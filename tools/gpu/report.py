@@ -139,7 +139,7 @@ def fit_lines(fit):
 
 
 def markdown(result):
-    """Yields the lines of a page for docs/measurements."""
+    """Yields the lines of a page for docs/internals/measurements."""
     trial = result['trial']
     if trial:
         yield ('# Trial of tools/gpu-check: no GPU figures\n\n'

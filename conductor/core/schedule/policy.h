@@ -1,8 +1,8 @@
 /*
  * A policy chooses a request's prefill instance. It is a const struct of
  * functions in a file of its own under policies/, and one line in
- * policies/table.c. docs/add-a-policy.md shows one from the first line to its
- * simulation.
+ * policies/table.c. docs/internals/add-a-policy.md shows one from the first
+ * line to its simulation.
  *
  * A policy is pure: all that it sees comes in as arguments, and it may change
  * only its own state.

@@ -4,7 +4,7 @@ Other prompts come all the time, each on its own (their arrivals are those of
 one Poisson process, their lengths are drawn from an exponential distribution
 that is cut). One document is asked for at a usual rate; from --begin on, for
 --crowd seconds, so many times as often. The trace has the form of the Mooncake
-paper's (docs/simulating.md). The same arguments give the same bytes.
+paper's (docs/internals/measurements/replication.md). The same arguments give the same bytes.
 """
 import argparse
 import heapq

@@ -63,7 +63,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     const struct option_spec specs[] = {
         REPLAY_STREAM_SPECS(*source),
         {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
-         "the cluster's description (docs/clusters.md)", .required = true},
+         "the cluster's description (docs/plan/clusters.md)", .required = true},
         {"policy", OPTION_TEXT, &s->params.sim.policy, "NAME", 0, 0,
          "policy (default " POLICY_DEFAULT ", as the daemon's):",
          .choice = sim_policy_name},

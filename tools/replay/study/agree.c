@@ -29,7 +29,7 @@ int replay_command_agree(int argc, char **argv)
         {"live", OPTION_TEXT, &live, "FILE", 0, 0,
          "report written by conductor-replay live", .required = true},
         {"cluster", OPTION_TEXT, &cluster, "FILE", 0, 0,
-         "description of the live cluster (docs/clusters.md)",
+         "description of the live cluster (docs/plan/clusters.md)",
          .required = true},
         {"trace", OPTION_TEXT, &trace, "FILE", 0, 0,
          "path of the trace, instead of the report's"},

@@ -62,7 +62,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "recorded sessions, one per line (traces/DESIGN.md), plain or gzip",
          .required = true},
         {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
-         "the cluster's description (docs/clusters.md)", .required = true},
+         "the cluster's description (docs/plan/clusters.md)", .required = true},
         {"policies", OPTION_TEXT, &s->policy_list, "LIST", 0, 0,
          "default: all, " ALGORITHM_1 " first"},
         REPLAY_POLICY_SPEC(s->numbers),

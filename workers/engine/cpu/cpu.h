@@ -75,7 +75,8 @@ const char *cpu_multiply_name(void);
 
 /* y = beta y + x w for one tile: w is [inputs][outputs], x [inputs][CPU_LANES],
  * y [outputs][CPU_LANES]. Lanes are columns, and the shape does not depend on
- * the lanes in use, which makes a BLAS batch invariant: docs/decisions/020. */
+ * the lanes in use, which makes a BLAS batch invariant:
+ * docs/internals/decisions/020. */
 void cpu_multiply(uint32_t inputs, uint32_t outputs, const float *w,
                   const float *x, float beta, float *y);
 

@@ -10,7 +10,7 @@
  * token's own embedding outweighs the result. Sharp scores (their standard
  * deviation is gain of Q x gain of K) and strong residual branches keep the
  * answer a function of the whole prompt, so that wrong KV shows.
- * docs/decisions/020 has the measurement. */
+ * docs/internals/decisions/020 has the measurement. */
 static const float gains[WEIGHT_TENSORS] = {
     [WEIGHT_EMBEDDING] = 1.0f, [WEIGHT_Q] = 2.0f,    [WEIGHT_K] = 2.0f,
     [WEIGHT_V] = 1.0f,         [WEIGHT_O] = 2.0f,    [WEIGHT_GATE] = 2.0f,

@@ -2,7 +2,7 @@
  * chosen once, or the kernels of multiply_tile.cu. C++, of the card's files.
  *
  * A row of y depends on its own row of x and on nothing else, bit for bit: see
- * docs/decisions/020-batch-invariance.md. */
+ * docs/internals/decisions/020-batch-invariance.md. */
 #ifndef WORKERS_ENGINE_CUDA_MULTIPLY_H
 #define WORKERS_ENGINE_CUDA_MULTIPLY_H
 

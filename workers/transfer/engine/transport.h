@@ -13,7 +13,7 @@
  *   revoked(id): the memory may be used for something else
  *
  * No worker writes into another one's memory: pushes are read, too
- * (docs/decisions/091-pushes-are-read.md).
+ * (docs/internals/decisions/091-pushes-are-read.md).
  *
  * Ownership:
  *   - Memory stays registered from reg() until the transport is freed.

@@ -49,7 +49,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     const struct option_spec specs[] = {
         REPLAY_STUDY_SPECS(s->study),
         {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
-         "the cluster's description (docs/clusters.md)", .required = true},
+         "the cluster's description (docs/plan/clusters.md)", .required = true},
         {"policies", OPTION_TEXT, &s->policies, "LIST", 0, 0,
          "policies to compare (default: those of the paper's Figure 5, "
          "and " POLICY_DEFAULT},

@@ -64,7 +64,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     const struct option_spec specs[] = {
         REPLAY_STUDY_SPECS(s->study),
         {"cluster-template", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
-         "description of the nodes (docs/clusters.md)", .required = true},
+         "description of the nodes (docs/plan/clusters.md)", .required = true},
         {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
          "the same as --cluster-template"},
         REPLAY_OVERRIDE_SPECS(s->changes),

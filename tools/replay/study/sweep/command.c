@@ -50,7 +50,8 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     struct sweep *sweep = &s->sweep;
     const struct option_spec specs[] = {
         {"description", OPTION_TEXT, &s->description, "FILE", 0, 0,
-         "description of the cases to draw (docs/sweep.md)", .required = true},
+         "description of the cases to draw (docs/plan/sweep.md)",
+         .required = true},
         {"trace", OPTION_LIST, &s->traces, "FILE", 0, 0, "also use this trace"},
         {"cases", OPTION_COUNT, &sweep->n_cases, "N", 1, CASES_MAX,
          "number of cases to draw (default 100)"},

@@ -2,7 +2,8 @@
  * Draws the cases of a sweep. The k-th case depends on the description, the
  * sweep's seed and k alone, so that it can be repeated by itself. The
  * description has ranges of clusters, loads and errors, and lists of hardware
- * and traces; it is plain data, read from a JSON file (format: docs/sweep.md).
+ * and traces; it is plain data, read from a JSON file (format:
+ * docs/plan/sweep.md).
  */
 #ifndef TOOLS_REPLAY_STUDY_SWEEP_DRAW_H
 #define TOOLS_REPLAY_STUDY_SWEEP_DRAW_H
