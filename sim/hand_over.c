@@ -147,7 +147,6 @@ void sim_load_ready(struct sim *sim, struct sim_request *request)
         sim_prefill_done(sim, request);
         return;
     }
-    sim_views_ready(sim, request);
     set_ready(sim, request);
 }
 
@@ -160,6 +159,5 @@ void sim_fetch_ended(struct sim *sim, const struct links_end *end)
     if (sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE)
         sim_copies_store(sim, node, r, r->plan.local_blocks,
                          r->plan.used_blocks);
-    sim_views_ready(sim, r);
     set_ready(sim, r);
 }

@@ -16,7 +16,6 @@
 enum sim_news_kind {
     SIM_NEWS_ASKED,    /* a request arrived, with its price */
     SIM_NEWS_SENT,     /* a decision on a request */
-    SIM_NEWS_READY,    /* the request's fetched blocks have come */
     SIM_NEWS_BEGUN,    /* prefill begun */
     SIM_NEWS_COMES,    /* KV begins to reach the decode node */
     SIM_NEWS_DONE,     /* prefill done */

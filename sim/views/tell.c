@@ -110,9 +110,6 @@ static void hear(struct sim *sim, struct sim_view *view,
     case SIM_NEWS_SENT:
         hear_sent(sim, view, item->sent);
         break;
-    case SIM_NEWS_READY:
-        (void)!pool_prefill_ready(pool, item->node, id, sim->now_us);
-        break;
     case SIM_NEWS_BEGUN:
         (void)!pool_prefill_started(pool, item->node, id, sim->now_us);
         dispatch_freed(&view->dispatch);
@@ -217,11 +214,6 @@ void sim_views_sent(struct sim *sim, const struct sim_request *r,
                     const struct schedule_decision *decision)
 {
     tell_decision(sim, r, SIM_NEWS_SENT, decision);
-}
-
-void sim_views_ready(struct sim *sim, const struct sim_request *r)
-{
-    tell(sim, r, SIM_NEWS_READY, r->record.prefill_node, 0);
 }
 
 void sim_views_begun(struct sim *sim, const struct sim_request *r)

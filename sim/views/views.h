@@ -43,7 +43,6 @@ void sim_views_asked(struct sim *sim, const struct sim_request *request,
                      const struct schedule_decision *decision);
 void sim_views_sent(struct sim *sim, const struct sim_request *request,
                     const struct schedule_decision *decision);
-void sim_views_ready(struct sim *sim, const struct sim_request *request);
 void sim_views_begun(struct sim *sim, const struct sim_request *request);
 void sim_views_comes(struct sim *sim, const struct sim_request *request);
 void sim_views_done(struct sim *sim, struct sim_request *request,

@@ -292,14 +292,11 @@ static void on_request(struct rig *r)
 
 static void on_prefill(struct rig *r, uint32_t id, uint64_t request)
 {
-    switch (below(r, 4)) {
+    switch (below(r, 3)) {
     case 0:
         (void)!pool_prefill_started(r->pool, id, request, r->now_us);
         break;
     case 1:
-        (void)pool_prefill_ready(r->pool, id, request, r->now_us);
-        break;
-    case 2:
         (void)pool_prefill_done(r->pool, id, request, number(r, 62) - 1,
                                 r->now_us);
         break;

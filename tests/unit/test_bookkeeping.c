@@ -292,7 +292,6 @@ static void compute(struct rig *r, struct live *l)
     const struct pool_instance *i = pool_get(r->pool, l->prefill);
 
     if (!l->begun) {
-        (void)pool_prefill_ready(r->pool, l->prefill, id, r->now_us);
         l->begun =
             pool_prefill_started(r->pool, l->prefill, id, r->now_us) == 0;
         if (l->begun && l->decodes)

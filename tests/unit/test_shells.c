@@ -759,9 +759,8 @@ static void start_daemon(struct rig *r, const struct script *script)
              script->order);
     snprintf(config.cost_model, sizeof(config.cost_model), "%s", path);
     config.step_tokens = script->preempt ? CHUNK : 0;
-    if (script->warm)
-        snprintf(config.policy_options, sizeof(config.policy_options),
-                 "warm_on_reject=1");
+    snprintf(config.policy_options, sizeof(config.policy_options),
+             "warm_on_reject=%d", script->warm);
     config.block_tokens = BLOCK;
     config.max_queue_per_instance = script->max_waiting;
     config.link_mbps = LINK_MBPS / SIM_SLOWDOWN;
@@ -1138,8 +1137,12 @@ static void run_scripts(int64_t slo_ttft_us, uint32_t max_waiting,
     static const char *const policies[] = {"local_cache", "least_loaded",
                                            "plan"};
 
-    static uint64_t first_seed = 1;
+    /* SHELLS_SEED=N begins with another seed. */
+    static uint64_t first_seed;
+    const char *asked = getenv("SHELLS_SEED");
 
+    if (first_seed == 0)
+        first_seed = asked ? strtoull(asked, NULL, 10) : 1;
     memset(&seen, 0, sizeof(seen));
     for (uint64_t n = 0; n < SCRIPTS; n++)
         run_script(&(struct script){

@@ -293,11 +293,6 @@ struct pool_push {
 int pool_book_push(struct pool *pool, const struct pool_push *push, uint32_t id,
                    uint64_t request_id);
 
-/* Makes a waiting prefill, whose blocks have come, ready from now on.
- * Returns 0; -ESTALE; -ENOENT: no such prefill waits. */
-int pool_prefill_ready(struct pool *pool, uint32_t id, uint64_t request_id,
-                       int64_t now_us);
-
 /* Records that an instance began a waiting prefill.
  * Returns 0; -ESTALE; -ENOENT; -ENOSPC: max_running are begun already. */
 int pool_prefill_started(struct pool *pool, uint32_t id, uint64_t request_id,

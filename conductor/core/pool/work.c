@@ -165,33 +165,6 @@ static void find_latest(struct pool_instance *view)
         note_latest(&view->load, &view->queue[i]);
 }
 
-/* Finds a waiting prefill: slot and index. Returns 0; -ESTALE; -ENOENT. */
-static int get_waiting(const struct pool *pool, uint32_t id,
-                       uint64_t request_id, struct pool_slot **slot, size_t *i)
-{
-    *slot = pool_slot_of(pool, id);
-    if (!*slot)
-        return -ESTALE;
-    *i = pool_index_of((*slot)->waiting, (*slot)->view.n_waiting, request_id);
-    return *i == POOL_NOT_FOUND ? -ENOENT : 0;
-}
-
-int pool_prefill_ready(struct pool *pool, uint32_t id, uint64_t request_id,
-                       int64_t now_us)
-{
-    struct pool_slot *slot;
-    size_t i;
-    int error = get_waiting(pool, id, request_id, &slot, &i);
-
-    if (error < 0)
-        return error;
-    slot->waiting[i].item.ready_at_us = now_us;
-    slot->queue[i].ready_at_us = now_us;
-    forget_pick(slot);
-    find_latest(&slot->view);
-    return 0;
-}
-
 /* Brings the times of running prefills up to now: the last one worked, the
  * others stood. */
 static void note_work(struct pool_slot *slot, int64_t now_us)
@@ -284,12 +257,14 @@ static struct pool_prefill take_waiting(struct pool_slot *slot, size_t i)
 int pool_begin_prefill(struct pool *pool, uint32_t id, uint64_t request_id,
                        int64_t started_us, int64_t worked_us, int64_t now_us)
 {
-    struct pool_slot *slot;
+    struct pool_slot *slot = pool_slot_of(pool, id);
     size_t i;
-    int error = get_waiting(pool, id, request_id, &slot, &i);
 
-    if (error < 0)
-        return error;
+    if (!slot)
+        return -ESTALE;
+    i = pool_index_of(slot->waiting, slot->view.n_waiting, request_id);
+    if (i == POOL_NOT_FOUND)
+        return -ENOENT;
     if (slot->view.n_running == pool->config.max_running)
         return -ENOSPC;
     struct pool_prefill prefill = take_waiting(slot, i);
