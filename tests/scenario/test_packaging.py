@@ -231,6 +231,18 @@ class Configurations(Case):
         self.takes(read(PACKAGING, 'conductor.json'))
         self.takes(read(PACKAGING, 'container', 'conductor.json'))
 
+    def test_pages(self):
+        """Each configuration in a page is one that the conductor takes."""
+        self.write('engines.json', '{"engines": []}')
+        os.chmod(self.write('engine.key', 'k' * 32), 0o600)
+        taken = 0
+        for page in glob.glob(os.path.join(ROOT, 'docs', '*', '*.md')):
+            for text in re.findall(r'(?ms)^ *```json\n(.*?)^ *```', read(page)):
+                if re.search('"(listen|engines)":', text) and '"tls_' not in text:
+                    self.takes(text)
+                    taken += 1
+        self.assertGreater(taken, 8)
+
     def test_kubernetes(self):
         self.kubernetes('conductor.yaml')
 
