@@ -51,6 +51,11 @@ struct option_spec {
     bool required;       /* a TEXT, or a NUMBER whose default is 0 */
     size_t size;         /* of a STRING's array */
     bool reloads;        /* a reload may change it */
+    /* The section of --help that begins with this row: --help shows only its
+     * name, and `--help SECTION` its rows. NULL = the row belongs to the same
+     * section as the row in front; --help shows the rows in front of the first
+     * section. */
+    const char *section;
     /* Allowed words of a CHOICE, TEXT or STRING, NULL after the last: one of
      * both. */
     const char *const *words;
@@ -75,7 +80,8 @@ struct option_usage {
     const char *text;     /* description */
     const char *examples; /* one per line, indented by two */
     const char *footnote; /* after the examples, ends with '\n'; NULL = none */
-    /* `--help TOPIC` calls `explain`; NULL = no topic. */
+    /* `--help TOPIC` calls `explain`; NULL = no topic. `--help all` shows all
+     * rows of the table. */
     const char *topic;
     void (*explain)(FILE *out);
 };

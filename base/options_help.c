@@ -106,13 +106,48 @@ static void print_option(FILE *file, const struct option_spec *spec,
     options_print_wrapped(file, help, column, "");
 }
 
-static void print_options(FILE *file, const struct option_table *table)
+#define ALL_SECTIONS "all"
+
+/* Returns the section of row i, given that of the row in front. */
+static const char *section_of(const struct option_table *table, size_t i,
+                              const char *before)
+{
+    return table->specs[i].section ? table->specs[i].section : before;
+}
+
+static bool has_section(const struct option_table *table, const char *name)
+{
+    for (size_t i = 0; i < table->count; i++)
+        if (table->specs[i].section &&
+            strcmp(table->specs[i].section, name) == 0)
+            return true;
+    return false;
+}
+
+/* Writes the names of all sections to `text`; "" = there are none. */
+static void list_sections(const struct option_table *table, char *text,
+                          size_t size)
+{
+    size_t n = 0;
+
+    *text = '\0';
+    for (size_t i = 0; i < table->count && n < size; i++)
+        if (table->specs[i].section)
+            n += (size_t)snprintf(text + n, size - n, "%s%s", n ? ", " : "",
+                                  table->specs[i].section);
+}
+
+/* Prints the rows of one section, or of all; NULL = those in front of the
+ * first section. */
+static void print_options(FILE *file, const struct option_table *table,
+                          const char *section)
 {
     static const struct option_spec help = {
         .name = "help", .help = "this text", .letter = 'h'};
     static const struct option_spec version = {
         .name = "version", .help = "print the version", .letter = 'V'};
-    bool letters = false;
+    bool letters = false, all = section && strcmp(section, ALL_SECTIONS) == 0;
+    const char *at = NULL;
     int column = 0;
 
     for (size_t i = 0; i < table->count; i++) {
@@ -125,9 +160,15 @@ static void print_options(FILE *file, const struct option_table *table)
     }
     column += letters ? 10 : 6;
     column = column < TEXT_COLUMN_MAX ? column : TEXT_COLUMN_MAX;
-    for (size_t i = 0; i < table->count; i++)
-        if (*table->specs[i].name)
+    for (size_t i = 0; i < table->count; i++) {
+        at = section_of(table, i, at);
+        bool here = section && at ? strcmp(at, section) == 0 : at == section;
+
+        if (*table->specs[i].name && (all || here))
             print_option(file, &table->specs[i], letters, column);
+    }
+    if (section && !all)
+        return;
     print_option(file, &help, letters, column);
     print_option(file, &version, letters, column);
 }
@@ -180,6 +221,39 @@ static const char *topic_of(char **argv)
     return *argv ? argv[1] : NULL;
 }
 
+/* Prints --help, or --help of a topic or section. Returns the exit status. */
+static int print_help(const struct option_usage *usage,
+                      const struct option_table *table, const char *topic)
+{
+    bool all = topic && strcmp(topic, ALL_SECTIONS) == 0;
+    char sections[MESSAGE_BYTES];
+
+    list_sections(table, sections, sizeof(sections));
+    if (topic && usage->topic && strcmp(topic, usage->topic) == 0) {
+        usage->explain(stdout);
+        return 0;
+    }
+    if (topic && has_section(table, topic)) {
+        printf("%s: options of the section %s\n\n", usage->name, topic);
+        print_options(stdout, table, topic);
+        return 0;
+    }
+    if (topic && !all && (usage->topic || *sections))
+        return options_complain(
+            usage->name, "no help on '%s': there is --help, --help %s%s%s%s%s",
+            topic, ALL_SECTIONS, usage->topic ? ", " : "",
+            usage->topic ? usage->topic : "", *sections ? ", " : "", sections);
+    printf("usage: %s %s\n\n%s\n\n", usage->name, usage->synopsis, usage->text);
+    print_options(stdout, table, all ? topic : NULL);
+    if (*sections && !all)
+        printf("\nMore options, by --help SECTION: %s.\n"
+               "--help %s shows every option.\n",
+               sections, ALL_SECTIONS);
+    printf("\nexamples:\n%s%s", usage->examples,
+           usage->footnote ? usage->footnote : "");
+    return 0;
+}
+
 int options_start(const struct option_usage *usage,
                   const struct option_table *table, int argc, char **argv,
                   int *status)
@@ -190,19 +264,9 @@ int options_start(const struct option_usage *usage,
     const char *topic = topic_of(argv);
 
     *status = 0;
-    if (rc == 1 && usage->topic && topic && strcmp(topic, usage->topic) == 0) {
-        usage->explain(stdout);
-    } else if (rc == 1 && usage->topic && topic && *topic != '-') {
-        *status = options_complain(usage->name,
-                                   "no help on '%s': there is --help and "
-                                   "--help %s",
-                                   topic, usage->topic);
-    } else if (rc == 1) {
-        printf("usage: %s %s\n\n%s\n\n", usage->name, usage->synopsis,
-               usage->text);
-        print_options(stdout, table);
-        printf("\nexamples:\n%s%s", usage->examples,
-               usage->footnote ? usage->footnote : "");
+    if (rc == 1) {
+        *status =
+            print_help(usage, table, topic && *topic != '-' ? topic : NULL);
     } else if (rc == 2) {
         printf("%.*s %s\n", (int)strcspn(usage->name, " "), usage->name,
                CONDUCTOR_VERSION);

@@ -4,7 +4,7 @@ program says of its options.
 
 usage: complete.py bash|zsh PROGRAM NAME
 
-  PROGRAM  the program, to be asked for --help (and for the help of each of its
+  PROGRAM  the program, to be asked for --help all (and for the help of each of its
            commands, and --config-reference, where it has them)
   NAME     what it is called
 """
@@ -74,12 +74,12 @@ def read(name, text):
 
 
 def learn(path, name):
-    program = read(name, ask(path, '--help'))
+    program = read(name, ask(path, '--help', 'all'))
     if 'COMMAND [OPTIONS]' in ask(path, '--help').splitlines()[0]:
         for command in program.commands:
             text = program.commands[command].help
             program.commands[command] = read(command,
-                                             ask(path, command, '--help'))
+                                             ask(path, command, '--help', 'all'))
             program.commands[command].help = text
     if any(o.name == 'config-reference' for o in program.options):
         program.settings = re.findall(

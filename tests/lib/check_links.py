@@ -2,6 +2,8 @@
 """Checks that what the pages name is there: links, and the map of the code.
 
 usage: check_links.py [FILE...]    (default: every .md file of the clone)
+       check_links.py --installed FOLDER    (every .md file below it, where
+                                             meson install has put the pages)
 
 A link leads to a file or a folder of the clone; what stands behind `#` is a
 heading of that page, named as GitHub names it. In a DESIGN.md each `name()` is
@@ -122,7 +124,20 @@ def check_map(path, files, functions):
     return faults
 
 
+def check_installed(folder):
+    """The faults of the pages below a folder: no link leads out of it."""
+    there = {folder}
+    for at, folders, files in os.walk(folder):
+        there.update(os.path.join(at, name) for name in folders + files)
+    return [fault for page in sorted(there) if page.endswith('.md')
+            for fault in check(page, there)]
+
+
 def main():
+    if sys.argv[1:2] == ['--installed']:
+        faults = check_installed(os.path.normpath(sys.argv[2]))
+        print('\n'.join(faults), end='\n' if faults else '')
+        return 1 if faults else 0
     listed = subprocess.run(['git', 'ls-files', '-co', '--exclude-standard'],
                             capture_output=True, text=True, check=True)
     files = [file for file in listed.stdout.split('\n')

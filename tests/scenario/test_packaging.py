@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 from harness import CONDUCTOR, ROOT, Case, program, settings
 from harness import read_file as read
@@ -22,26 +23,29 @@ PROGRAMS = {'conductor': (CONDUCTOR, 8),
             'conductor-fit': (('tools', 'conductor-fit'), 1)}
 
 
+OPTION = re.compile(r'^  (?:-., |    )?(--[a-z0-9-]+)', re.M)
+
+
 class Described(Case):
-    """Pages and completions, against --help."""
+    """Pages and completions, against --help all."""
 
     def helps(self, name):
-        """--help of the program, and of each of its commands."""
+        """A command of the program, or none, and its --help all."""
         path = program(*PROGRAMS[name][0])
-        status, text, _ = self.run_program(path, '--help')
+        status, text, _ = self.run_program(path, '--help', 'all')
         self.assertEqual(status, 0)
-        yield text
+        yield [], text
         if 'COMMAND [OPTIONS]' in text.split('\n', 1)[0]:
             commands = re.findall(r'^  ([a-z][a-z-]*)  ', text, re.M)
             self.assertGreater(len(commands), 10)
             for command in commands:
-                yield self.run_program(path, command, '--help')[1]
+                yield [command], self.run_program(path, command, '--help',
+                                                  'all')[1]
 
     def options(self, name):
         found = set()
-        for text in self.helps(name):
-            found.update(re.findall(r'^  (?:-., |    )?(--[a-z0-9-]+)', text,
-                                    re.M))
+        for _, text in self.helps(name):
+            found.update(OPTION.findall(text))
         return found
 
     def test_pages(self):
@@ -64,6 +68,22 @@ class Described(Case):
                     said = done.stderr + (done.stdout if tool[0] == 'mandoc'
                                           else '')
                     self.assertEqual((done.returncode, said), (0, ''), name)
+
+    def test_help_fits_a_screen(self):
+        """What --help leaves out is in its sections."""
+        for name, (where, _) in PROGRAMS.items():
+            path = program(*where)
+            for command, whole in self.helps(name):
+                text = self.run_program(path, *command, '--help')[1]
+                self.assertLessEqual(text.count('\n'), 50, (name, command))
+                more = re.search(r'by --help SECTION: ([a-z, -]+)\.', text)
+                for section in more.group(1).split(', ') if more else []:
+                    status, part, _ = self.run_program(
+                        path, *command, '--help', section)
+                    self.assertEqual(status, 0)
+                    text += part
+                self.assertEqual(sorted(OPTION.findall(whole)),
+                                 sorted(OPTION.findall(text)), (name, command))
 
     def complete(self, name, *words):
         """What bash offers for the last of the words."""
@@ -101,6 +121,34 @@ class Described(Case):
         self.assertIn('simulate', self.complete('conductor-replay', ''))
         self.assertEqual(self.complete('conductor-replay', 'stats', '--trace',
                                        'x'), ['FILES'])
+
+
+class Pages(Case):
+    def test_links_of_installed_pages(self):
+        """Nothing of the clone is needed to follow them."""
+        to = os.path.join(self.folder, 'installed')
+        done = subprocess.run(
+            ['meson', 'install', '-C', settings.build, '--no-rebuild',
+             '--destdir', to, '--tags', 'doc'],
+            capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        pages, = glob.glob(os.path.join(to, '**', 'doc', 'conductor'),
+                           recursive=True)
+        for name in ('README.md', 'docs/start/install.md',
+                     'docs/start/how-it-works.svg',
+                     'docs/examples/nginx.conf'):
+            self.assertTrue(os.path.exists(os.path.join(pages, name)), name)
+        check = [sys.executable, os.path.join(ROOT, 'tests', 'lib',
+                                              'check_links.py'), '--installed']
+        done = subprocess.run([*check, pages], capture_output=True, text=True,
+                              check=False)
+        self.assertEqual((done.returncode, done.stdout), (0, ''))
+        os.remove(os.path.join(pages, 'docs', 'start', 'how-it-works.svg'))
+        done = subprocess.run([*check, pages], capture_output=True, text=True,
+                              check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout,
+                         r'start/concepts.md:\d+: how-it-works.svg: no file')
 
 
 class Units(Case):
@@ -158,7 +206,10 @@ class Packages(Case):
                      inside.startswith(w + '/')]
             self.assertEqual(len(found), 1, f'{inside}: {found}')
             wanted[found[0]] += 1
-        may_miss = {'usr/lib/*/conductor/conductor-rdma.so'}
+        # Meson does not tell what a script installs.
+        may_miss = {'usr/lib/*/conductor/conductor-rdma.so',
+                    'usr/share/doc/conductor/*.md',
+                    'usr/share/doc/conductor/docs'}
         if not shutil.which('help2man'):
             may_miss |= {w for w in wanted if '/man/' in w}
         self.assertEqual({w for w, n in wanted.items() if not n} - may_miss,
@@ -179,6 +230,18 @@ class Configurations(Case):
     def test_package_and_container(self):
         self.takes(read(PACKAGING, 'conductor.json'))
         self.takes(read(PACKAGING, 'container', 'conductor.json'))
+
+    def test_pages(self):
+        """Each configuration in a page is one that the conductor takes."""
+        self.write('engines.json', '{"engines": []}')
+        os.chmod(self.write('engine.key', 'k' * 32), 0o600)
+        taken = 0
+        for page in glob.glob(os.path.join(ROOT, 'docs', '*', '*.md')):
+            for text in re.findall(r'(?ms)^ *```json\n(.*?)^ *```', read(page)):
+                if re.search('"(listen|engines)":', text) and '"tls_' not in text:
+                    self.takes(text)
+                    taken += 1
+        self.assertGreater(taken, 8)
 
     def test_kubernetes(self):
         self.kubernetes('conductor.yaml')
