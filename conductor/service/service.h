@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "conductor/http/parse.h"
+#include "conductor/service/history/history.h"
 #include "conductor/service/tenant/terms.h"
 
 #define SERVICE_NAME_BYTES 64   /* of an instance */
@@ -356,15 +357,17 @@ void models_refused(const struct models *models,
 [[nodiscard]] int models_overview(const struct models *models,
                                   struct evbuffer *out);
 
-/* Appends the last hour as JSON (history/history.h). Returns 0 or -ENOMEM. */
+/* Appends a span of the history as JSON (history/history.h). Returns 0 or
+ * -ENOMEM. */
 [[nodiscard]] int models_history(const struct models *models,
-                                 struct evbuffer *out);
+                                 enum history_span span, struct evbuffer *out);
 
 /* Returns the number of decisions, retries included. */
 uint64_t models_decided(const struct models *models);
 
-/* Appends as JSON the last n decisions (at most 16 of a model), newest first,
- * each as by models_explain(). Returns 0 or -ENOMEM. O(n * models). */
+/* Appends as JSON the last n decisions (at most 16 of a model), and the last 4
+ * refused requests, newest first, each as by models_explain(). Returns 0 or
+ * -ENOMEM. O(n * models). */
 [[nodiscard]] int models_decisions(const struct models *models, unsigned n,
                                    struct evbuffer *out);
 

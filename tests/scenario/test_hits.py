@@ -143,7 +143,9 @@ class HitsCase(EngineCase):
         self.assertTrue(max(guessed) <= minute['guessed_tokens'] <=
                         sum(guessed))
         mark = f' (guessed for {100 * share:.1f} %)' if share else ''
-        self.assertIn(f'hits       {ratio}{mark}, in all {ratio}: ', top)
+        whole = f' (guessed for {100 * max(guessed) / prompt:.1f} %)' \
+            if max(guessed) else ''
+        self.assertIn(f'hits       {ratio}{mark}, in all {ratio}{whole}\n', top)
         for line in counted[-1:]:
             actual = cluster.api.get(
                 f'/admin/explain/{line["id"]}').body['actual']
