@@ -205,11 +205,14 @@ service_submit(struct service *service,
                const struct service_request_params *params,
                const struct service_reply_ops *ops, void *arg);
 
+/* A reason for service_cancel(). */
+#define SERVICE_CLIENT_LEFT "its client left"
+
 /*
  * Cancels a request: its work stops on every worker, and no further callback
- * comes. The handle is dead afterwards. NULL is a no-op.
+ * comes. The handle is dead afterwards. The log tells why. NULL is a no-op.
  */
-void service_cancel(struct service_request *request);
+void service_cancel(struct service_request *request, const char *why);
 
 /* Pauses or resumes a forwarded request's answer. `bytes` may come once more
  * after a pause. */

@@ -45,7 +45,7 @@ service_submit(struct service *service,
     return service->requests[service->n_requests++] = request;
 }
 
-void service_cancel(struct service_request *request)
+void service_cancel(struct service_request *request, const char *)
 {
     if (!request)
         return;
