@@ -31,8 +31,9 @@ const number = (n, digits = 0) => is(n)
 function time(ms) {
   if (!is(ms))
     return "-";
-  return ms >= 10000 ? number(ms / 1000, 1) + " s"
-    : number(ms, ms < 10 ? 1 : 0) + " ms";
+  /* No line ends between number and unit. */
+  return ms >= 10000 ? number(ms / 1000, 1) + "\u00a0s"
+    : number(ms, ms < 10 ? 1 : 0) + "\u00a0ms";
 }
 
 function bytes(n) {
@@ -46,13 +47,13 @@ function bytes(n) {
 }
 
 const percent = (part, whole) => whole > 0
-  ? number(100 * part / whole, 1) + " %" : "-";
+  ? number(100 * part / whole, 1) + "\u00a0%" : "-";
 
 /* A share of prompt tokens. Where engines did not tell some of them, it is a
    guess: by the index alone. */
 function hits(part, whole, guessed, when) {
   const unsure = whole > 0 && guessed > 0;
-  return [(unsure ? "\u2248 " : "") + percent(part, whole),
+  return [(unsure ? "\u2248\u00a0" : "") + percent(part, whole),
     `of prompt tokens cached, ${when}` +
     (unsure ? `; a guess for ${percent(guessed, whole)} of them` : "")];
 }
@@ -70,9 +71,9 @@ function showOverview(o) {
   const cached = tokens.local + tokens.fetched + tokens.disk + tokens.shared;
   const all = [
     [number(r.in_flight), "requests in work"],
-    [number(minute.in_time / each, 2) + " /s", "in time, last minute"],
+    [number(minute.in_time / each, 2) + "\u00a0/s", "in time, last minute"],
     [`${number(minute.late / each, 2)}, ${number(minute.rejected / each, 2)}, ` +
-      `${number(minute.failed / each, 2)} /s`, "late, rejected, failed, last minute"],
+      `${number(minute.failed / each, 2)}\u00a0/s`, "late, rejected, failed, last minute"],
     [time(minute.ttft_mean_ms) + ", " + time(minute.ttft_p99_ms), "TTFT mean, p99, last minute"],
     [time(minute.ttft_p50_ms) + ", " + time(minute.predicted_p50_ms), "TTFT p50 real, predicted, last minute"],
     promises(minute.promises_kept, minute.promises_late, "last minute"),
@@ -164,8 +165,9 @@ function refusal(d) {
   const least = (of, ms) => is(ms) && ms < Infinity ? `${of} ${time(ms)} predicted` : `no ${of} predicted`;
   switch (d.verdict) {
     case "reject_slo_ttft":
-      return `${least("TTFT", d.predicted?.tested_ttft_ms ?? best(d.candidates, "ttft_ms"))}` +
-        `, limit ${time(d.slo_ttft_ms)}`;
+      return (is(d.predicted?.tested_ttft_ms)
+        ? `${least("TTFT", d.predicted.tested_ttft_ms)} if all accepted work goes first`
+        : least("TTFT", best(d.candidates, "ttft_ms"))) + `, limit ${time(d.slo_ttft_ms)}`;
     case "reject_slo_tbt":
       return `${least("TBT", d.predicted?.tbt_ms ?? best(d.decode_candidates, "tbt_ms"))}` +
         `, limit ${time(d.slo_tbt_ms)}`;
