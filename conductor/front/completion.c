@@ -45,19 +45,28 @@ struct completion {
     struct slot slots[];             /* (n) */
 };
 
-/* Cancels requests that have not ended, and frees the completion. */
-static void completion_free(void *arg)
+/* Cancels requests that have not ended, for this reason, and frees the
+ * completion. */
+static void completion_end(struct completion *c, const char *why)
 {
-    struct completion *c = arg;
-
     for (size_t i = 0; i < c->n; i++) {
-        service_cancel(c->slots[i].request);
+        service_cancel(c->slots[i].request, why);
         text_buf_fini(&c->slots[i].text);
     }
     keepalive_stop(&c->keepalive);
     text_buf_fini(&c->out);
     c->front->in_flight--;
     free(c);
+}
+
+static void completion_free(void *arg)
+{
+    completion_end(arg, "another prompt of the same request failed");
+}
+
+static void completion_gone(void *arg)
+{
+    completion_end(arg, SERVICE_CLIENT_LEFT);
 }
 
 /* Sends what was written. False: the completion was freed. */
@@ -344,7 +353,7 @@ static int take_on(const struct front_call *call,
     if (c->stream)
         keepalive_start(&c->keepalive, c->front, c->conn, begin_stream, c);
     http_recorded(call->conn);
-    http_on_gone(call->conn, completion_free, c);
+    http_on_gone(call->conn, completion_gone, c);
     return 0;
 }
 

@@ -6,7 +6,7 @@
  *   POST /query  /query_by_hash  /register  /unregister
  *   GET  /workers  /services  /global_view
  *   GET  /health  /ready  /metrics  /admin/instances  /admin/overview
- *   GET  /admin  /admin/events  /admin/history  /admin/decisions
+ *   GET  /admin  /admin/events  /admin/history[/5m|/24h]  /admin/decisions
  *   POST /admin/reload
  *   POST /admin/instances           DELETE /admin/instances/NAME
  */

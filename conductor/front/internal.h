@@ -64,6 +64,10 @@ typedef void front_serve_fn(const struct front_call *call);
 #define VIEW_MODEL_PATH "/v1/models/"
 #define ADMIN_INSTANCE_PATH "/admin/instances/"
 front_serve_fn view_models, view_ready;
+/* Writers of the spans of /admin/history, as of a route. */
+int view_history(const struct models *models, struct evbuffer *out);
+int view_history_5m(const struct models *models, struct evbuffer *out);
+int view_history_24h(const struct models *models, struct evbuffer *out);
 front_serve_fn view_written;    /* the output of route->write */
 front_serve_fn view_metrics;    /* scrape.c */
 front_serve_fn view_explain;    /* a request, by its id */

@@ -185,6 +185,21 @@ static void view_reply(struct http_conn *conn, struct evbuffer *buf, int rc)
         evbuffer_free(buf);
 }
 
+int view_history(const struct models *models, struct evbuffer *out)
+{
+    return models_history(models, HISTORY_1H, out);
+}
+
+int view_history_5m(const struct models *models, struct evbuffer *out)
+{
+    return models_history(models, HISTORY_5M, out);
+}
+
+int view_history_24h(const struct models *models, struct evbuffer *out)
+{
+    return models_history(models, HISTORY_24H, out);
+}
+
 void view_written(const struct front_call *call)
 {
     struct evbuffer *buf;

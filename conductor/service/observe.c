@@ -133,9 +133,17 @@ static void history_counted(struct service_request *request)
                    length > cached ? length : cached, clock_now_us());
 }
 
+/* Runs before metrics_token(), which marks the request as timed: a request
+ * that is tried again after its first token made no second promise. */
 static void history_token(struct service_request *request, int64_t ttft_us,
                           int64_t now_us)
 {
+    int64_t slo_us = request->dispatch.slo_ttft_us;
+
+    if (request->output.timed)
+        return;
+    if (slo_us)
+        history_promise(history_of(request), ttft_us <= slo_us, now_us);
     history_first_token(history_of(request), request->attempt.forecast.ttft_us,
                         ttft_us, now_us);
 }
@@ -192,13 +200,13 @@ static void tenant_ended(struct service_request *request,
 /* ------------------------------------------------------------------------ */
 
 static const struct observer observers[] = {
+    {.prompt = history_counted,
+     .first_token = history_token,
+     .ended = history_end},
     {.prompt = metrics_prompt,
      .first_token = metrics_token,
      .ended = metrics_ended},
     {.first_token = forecast_token},
-    {.prompt = history_counted,
-     .first_token = history_token,
-     .ended = history_end},
     {.began = tenant_began, .attempt = tenant_attempt, .ended = tenant_ended},
     {.decided = explain_decided,
      .warmed = explain_warmed,

@@ -1,10 +1,11 @@
 /* Totals over all models: counts since the start, the pools, the last minute
- * and the last hour. */
+ * and the history. */
 #include <errno.h>
 #include <event2/buffer.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "conductor/service/engine/engine.h"
 #include "conductor/service/history/history.h"
 #include "conductor/service/models.h"
 
@@ -32,6 +33,8 @@ static void sum_role(const struct models *models, unsigned role,
             sums->waiting += in->n_waiting;
             sums->running += in->n_running;
             sums->decodes += in->n_decodes;
+            if (engine_of(s, in->id))
+                continue; /* an engine's KV is its own matter */
             sums->kv_used += in->kv_used_tokens;
             sums->kv_capacity += in->kv_capacity_tokens;
         }
@@ -84,6 +87,7 @@ static int put_counts(const struct models *models, struct evbuffer *out)
         metrics_add(&m, &s->metrics);
         in_flight += s->requests.size - s->requests.n_free;
     }
+    const uint64_t late = m.broken_retried + m.broken_other;
     const struct {
         const char *name;
         uint64_t value;
@@ -100,6 +104,8 @@ static int put_counts(const struct models *models, struct evbuffer *out)
         {"share", m.rejected_share},
         {"no_room", m.rejected_no_room},
         {"link", m.rejected_link},
+        {"promises\":{\"kept", m.promises - late},
+        {"late", late},
         {"tokens\":{\"prompt", m.prompt_tokens},
         {"local", m.local_tokens},
         {"fetched", m.fetched_tokens},
@@ -141,11 +147,12 @@ int models_overview(const struct models *models, struct evbuffer *out)
     return bad ? -ENOMEM : 0;
 }
 
-int models_history(const struct models *models, struct evbuffer *out)
+int models_history(const struct models *models, enum history_span span,
+                   struct evbuffer *out)
 {
     int bad = evbuffer_add_printf(out, "{") < 0;
 
-    bad |= history_write(models->history, HISTORY_POINTS, clock_now_us(), out);
+    bad |= history_write(models->history, span, clock_now_us(), out);
     bad |= evbuffer_add_printf(out, "}\n") < 0;
     return bad ? -ENOMEM : 0;
 }
@@ -155,14 +162,18 @@ uint64_t models_decided(const struct models *models)
     return models->decided;
 }
 
-/* Returns the newest remembered decision before `before`, or 0. */
-static uint64_t decided_before(const struct models *models, uint64_t before,
+typedef uint64_t before_fn(const struct explain *explain, uint64_t before);
+
+/* Returns the newest decision before `before` of those that `newest_of` finds,
+ * or 0. */
+static uint64_t decided_before(const struct models *models,
+                               before_fn *newest_of, uint64_t before,
                                const struct service **of)
 {
     uint64_t newest = 0;
 
     for (const struct service *s = models->first; s; s = s->next) {
-        uint64_t at = explain_decided_before(s->explain, before);
+        uint64_t at = newest_of(s->explain, before);
 
         if (at > newest) {
             newest = at;
@@ -172,20 +183,32 @@ static uint64_t decided_before(const struct models *models, uint64_t before,
     return newest;
 }
 
-int models_decisions(const struct models *models, unsigned n,
-                     struct evbuffer *out)
+/* Appends the newest n of these decisions as the members of an array. */
+static int put_decisions(const struct models *models, before_fn *newest_of,
+                         unsigned n, struct evbuffer *out)
 {
-    int bad = evbuffer_add_printf(out, "{\"decisions\":[") < 0;
     const struct service *of = NULL;
     uint64_t at = UINT64_MAX;
+    int bad = 0;
 
     for (unsigned i = 0; i < n; i++) {
-        at = decided_before(models, at, &of);
+        at = decided_before(models, newest_of, at, &of);
         if (!at)
             break;
         bad |= evbuffer_add_printf(out, i ? "," : "") < 0;
         bad |= explain_write_decided(of->explain, at, out) != 0;
     }
+    return bad;
+}
+
+int models_decisions(const struct models *models, unsigned n,
+                     struct evbuffer *out)
+{
+    int bad = evbuffer_add_printf(out, "{\"decisions\":[") < 0;
+
+    bad |= put_decisions(models, explain_decided_before, n, out);
+    bad |= evbuffer_add_printf(out, "],\"refused\":[") < 0;
+    bad |= put_decisions(models, explain_refused_before, EXPLAIN_REFUSED, out);
     bad |= evbuffer_add_printf(out, "]}\n") < 0;
     return bad ? -ENOMEM : 0;
 }

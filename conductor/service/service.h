@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "conductor/http/parse.h"
+#include "conductor/service/history/history.h"
 #include "conductor/service/tenant/terms.h"
 
 #define SERVICE_NAME_BYTES 64   /* of an instance */
@@ -204,11 +205,14 @@ service_submit(struct service *service,
                const struct service_request_params *params,
                const struct service_reply_ops *ops, void *arg);
 
+/* A reason for service_cancel(). */
+#define SERVICE_CLIENT_LEFT "its client left"
+
 /*
  * Cancels a request: its work stops on every worker, and no further callback
- * comes. The handle is dead afterwards. NULL is a no-op.
+ * comes. The handle is dead afterwards. The log tells why. NULL is a no-op.
  */
-void service_cancel(struct service_request *request);
+void service_cancel(struct service_request *request, const char *why);
 
 /* Pauses or resumes a forwarded request's answer. `bytes` may come once more
  * after a pause. */
@@ -356,15 +360,17 @@ void models_refused(const struct models *models,
 [[nodiscard]] int models_overview(const struct models *models,
                                   struct evbuffer *out);
 
-/* Appends the last hour as JSON (history/history.h). Returns 0 or -ENOMEM. */
+/* Appends a span of the history as JSON (history/history.h). Returns 0 or
+ * -ENOMEM. */
 [[nodiscard]] int models_history(const struct models *models,
-                                 struct evbuffer *out);
+                                 enum history_span span, struct evbuffer *out);
 
 /* Returns the number of decisions, retries included. */
 uint64_t models_decided(const struct models *models);
 
-/* Appends as JSON the last n decisions (at most 16 of a model), newest first,
- * each as by models_explain(). Returns 0 or -ENOMEM. O(n * models). */
+/* Appends as JSON the last n decisions (at most 16 of a model), and the last 4
+ * refused requests, newest first, each as by models_explain(). Returns 0 or
+ * -ENOMEM. O(n * models). */
 [[nodiscard]] int models_decisions(const struct models *models, unsigned n,
                                    struct evbuffer *out);
 

@@ -103,6 +103,9 @@ class KilledWorkers(Case):
         cluster.workers['d0'].kill()
         self.assertIsInstance(held.fails()['message'], str)
         self.assertEqual(sum('error' in e for e in held.events), 1)
+        self.assertRegex(cluster.conductor.log(),
+                         r' info .*: \S+: its answer was cut after \d+ tokens, '
+                         r'instance d0: ')
 
     def test_prefill_worker_after_its_work(self):
         # Its part is over: the decode worker goes on.

@@ -901,8 +901,9 @@ class Failures(EngineCase):
         self.assertEqual(len(self.all[1].requests), 0)
         self.assertEqual(
             cluster.api.metric('requests_total', outcome='failed'), 1)
-        self.assertRegex(cluster.conductor.log(), r'\S+: engine e0 failed: .*; '
-                         '60 bytes of its answer had come')
+        self.assertRegex(cluster.conductor.log(), r'\S+: its answer was cut '
+                         r'after 0 tokens \(60 bytes\), instance e0: engine e0 '
+                         r'failed: ')
 
     def test_half_a_stream(self):
         for end in (b'', chunk(b'')[:2], b'zz\r\n'):
@@ -914,8 +915,8 @@ class Failures(EngineCase):
                 self.assertEqual(self.read_broken(cluster, True), event('one'))
                 self.assertRegex(
                     cluster.conductor.log(),
-                    r'\S+: engine e0 failed: .*; \d+ bytes of its answer had '
-                    'come')
+                    r'\S+: its answer was cut after 1 tokens \(\d+ bytes\), '
+                    'instance e0: engine e0 failed: ')
                 self.end(cluster)
 
     def test_an_engine_that_goes_and_comes_back(self):

@@ -1,6 +1,7 @@
 """The hit ratio in front of engines that are no native workers: whatever their
 usage tells, every view of it is one number, and what is a guess is marked."""
 import http.client
+import itertools
 import json
 import os
 import random
@@ -52,8 +53,8 @@ class Teller:
         prompt, cached = self.counts(body)
         usage = self.usage or {}
         if 'prompt' in self.tells:
-            usage = {**usage, 'prompt_tokens': prompt}
-        if 'cached' in self.tells:
+            usage = {**usage, 'prompt_tokens': prompt, 'completion_tokens': 4}
+        if 'cached' in self.tells or ('cached, not 0' in self.tells and cached):
             usage = {**usage, 'prompt_tokens_details': {
                 'cached_tokens': cached}}
         end = {'choices': [], **({'usage': usage} if usage else {})}
@@ -143,7 +144,9 @@ class HitsCase(EngineCase):
         self.assertTrue(max(guessed) <= minute['guessed_tokens'] <=
                         sum(guessed))
         mark = f' (guessed for {100 * share:.1f} %)' if share else ''
-        self.assertIn(f'hits       {ratio}{mark}, in all {ratio}: ', top)
+        whole = f' (guessed for {100 * max(guessed) / prompt:.1f} %)' \
+            if max(guessed) else ''
+        self.assertIn(f'hits       {ratio}{mark}, in all {ratio}{whole}\n', top)
         for line in counted[-1:]:
             actual = cluster.api.get(
                 f'/admin/explain/{line["id"]}').body['actual']
@@ -158,53 +161,56 @@ class Hits(HitsCase):
     def test_whatever_the_usage_tells(self):
         """Prompts that come three times; so much of them is cached as the
         engine has, or as was predicted."""
-        teller = Teller()
-        cluster = self.engines(teller.serve, config=self.logs(),
-                               block_tokens=BLOCK)
         latin = 'A full block is kept and so on. '
         chinese = '一个完整的块会被保存下来。'
         ids = list(range(9 * BLOCK))
-        n, before, marks = 0, (0, 0, 0, 0), (0, 0)
-        for number, (prompt, each) in enumerate((
-                (latin * 9, 1), (latin * 9, 5), (chinese * 40, 3),
-                (ids, 1), (latin * 4, 4))):
-            for tells in (('prompt', 'cached'), ('prompt',), ('cached',), ()):
-                for stream in False, True:
-                    with self.subTest(number=number, tells=tells,
-                                      stream=stream):
-                        teller.bytes_each, teller.tells = each, tells
-                        # Each case has a beginning of its own.
-                        own = [1000 + n] + prompt if prompt is ids else \
-                            f'{n:05d}' + prompt
-                        real = len(teller.tokens(own))
-                        # A block of four bytes a word, in its tokens.
-                        slack = BLOCK * (1 if prompt is ids else 4 / each) + 3
-                        for _ in range(3):
-                            self.assertEqual(self.post(cluster, {
-                                'prompt': own, 'stream': stream}).status, 200)
-                        n += 3
-                        now = self.agree(cluster, n)
-                        got = [b - a for a, b in zip(before, now)]
-                        before = now
-                        exact = prompt is ids or 'prompt' in tells
-                        if exact:
-                            self.assertEqual(got[0], 3 * real)
-                        self.assertEqual(got[2], 0 if exact else got[0])
-                        self.assertEqual(
-                            got[3], 0 if 'cached' in tells else got[0])
-                        # The first one had nothing, the others all but some.
-                        if exact:
-                            self.assertLessEqual(got[1], 2 * real)
-                            self.assertGreaterEqual(got[1], 2 * (real - slack))
-                        counts = self.compared(cluster.api.metrics())
-                        new = [b - a for a, b in zip(marks, counts)]
-                        marks = counts
-                        if exact and 'cached' in tells:
-                            self.assertGreater(new[1], 0)
-                            self.assertLessEqual(abs(new[0] - new[1]),
-                                                 2 * slack)
-                        else:
-                            self.assertEqual(new, [0, 0])
+        cases = ((latin * 9, 1), (latin * 9, 5), (chinese * 40, 3), (ids, 1),
+                 (latin * 4, 4))
+        # One engine always tells the same: the next one is another.
+        for tells in ('prompt', 'cached'), ('prompt',), ('cached',), ():
+            teller = Teller()
+            teller.tells = tells
+            cluster = self.engines(teller.serve, config=self.logs(),
+                                   block_tokens=BLOCK)
+            n, before, marks = 0, (0, 0, 0, 0), (0, 0)
+            for (prompt, each), stream in itertools.product(
+                    cases, (False, True)):
+                with self.subTest(prompt=prompt[:20], each=each, tells=tells,
+                                  stream=stream):
+                    teller.bytes_each = each
+                    # Each case has a beginning of its own.
+                    own = [1000 + n] + prompt if prompt is ids else \
+                        f'{n:05d}' + prompt
+                    real = len(teller.tokens(own))
+                    # A block of four bytes a word, in its tokens.
+                    slack = BLOCK * (1 if prompt is ids else 4 / each) + 3
+                    for _ in range(3):
+                        self.assertEqual(self.post(cluster, {
+                            'prompt': own, 'stream': stream}).status, 200)
+                    n += 3
+                    now = self.agree(cluster, n)
+                    got = [b - a for a, b in zip(before, now)]
+                    before = now
+                    exact = prompt is ids or 'prompt' in tells
+                    if exact:
+                        self.assertEqual(got[0], 3 * real)
+                    self.assertEqual(got[2], 0 if exact else got[0])
+                    self.assertEqual(
+                        got[3], 0 if 'cached' in tells else got[0])
+                    # The first one had nothing, the others all but some.
+                    if exact:
+                        self.assertLessEqual(got[1], 2 * real)
+                        self.assertGreaterEqual(got[1], 2 * (real - slack))
+                    counts = self.compared(cluster.api.metrics())
+                    new = [b - a for a, b in zip(marks, counts)]
+                    marks = counts
+                    if exact and 'cached' in tells:
+                        self.assertGreater(new[1], 0)
+                        self.assertLessEqual(abs(new[0] - new[1]), 2 * slack)
+                    else:
+                        self.assertEqual(new, [0, 0])
+            self.end(cluster)
+            os.remove(os.path.join(self.folder, 'access.log'))
 
     def test_the_example(self):
         """288 tokens of which four bytes were taken for one: as told."""
@@ -216,6 +222,28 @@ class Hits(HitsCase):
             self.post(cluster, {'prompt': prompt})
         self.assertEqual(self.agree(cluster, 3), (3 * 288, 2 * 256, 0, 0))
         self.assertEqual(self.compared(cluster.api.metrics()), (512, 512))
+
+    def test_a_zero_that_is_left_out(self):
+        """As vLLM and SGLang do. An engine that has told cached tokens tells
+        with a usage without them that it had none, whatever was predicted."""
+        teller = Teller()
+        cluster = self.engines(teller.serve, config=self.logs(),
+                               block_tokens=BLOCK)
+        teller.tells = 'prompt', 'cached, not 0'
+        body = {'prompt': list(range(288))}
+        self.post(cluster, body)  # not yet known to tell
+        self.assertEqual(self.agree(cluster, 1), (288, 0, 0, 288))
+        self.post(cluster, body)
+        self.assertEqual(self.agree(cluster, 2), (576, 256, 0, 288))
+        for stream in False, True:
+            teller.blocks.clear()  # it has evicted all
+            self.post(cluster, {**body, 'stream': stream})
+        self.assertEqual(self.agree(cluster, 4), (1152, 256, 0, 288))
+        self.assertEqual(self.compared(cluster.api.metrics()), (768, 256))
+        # A usage of another form is not one without them.
+        teller.tells, teller.usage = (), {'input_tokens': 288}
+        self.post(cluster, body)
+        self.assertEqual(self.agree(cluster, 5)[3], 576)
 
     def test_two_prompts(self):
         """Texts are known by the bytes of both, ids by those of the first."""
@@ -302,6 +330,9 @@ class Hits(HitsCase):
         with self.assertRaises(http.client.IncompleteRead):
             self.post(cluster, body)
         self.assertEqual(self.agree(cluster, 1)[1:], (0, 128, 128))
+        self.assertRegex(
+            cluster.conductor.log(), r' info .*: (\S+): its answer was cut '
+            r'after 2 tokens \(\d+ bytes\), instance e0: engine e0 failed: ')
         with self.assertRaises(http.client.IncompleteRead):
             self.post(cluster, body)
         self.assertEqual(self.agree(cluster, 2), (256, 96, 256, 256))
@@ -312,6 +343,12 @@ class Hits(HitsCase):
         response.readline()
         connection.close()
         self.assertEqual(self.agree(cluster, 3), (384, 192, 384, 384))
+        left = [line for line in cluster.conductor.log().splitlines()
+                if 'its client left' in line]
+        self.assertRegex('\n'.join(left), self.lines(3)[2]['id'] +
+                         r': its answer was cut after \d+ tokens \(\d+ bytes\),'
+                         r' instance e0: its client left\Z')
+        self.assertEqual(len(left), 1)
 
     def test_what_is_refused(self):
         """Neither the refused try nor an answer that asks for no work."""

@@ -101,7 +101,10 @@ class Prometheus(Case):
 
         def all_have():
             for n in 200, 300:
-                self.assertEqual(cluster.api.complete('x' * n).status, 200)
+                self.assertEqual(cluster.api.complete(
+                    'x' * n, headers={'x-slo-ttft-ms': '60000'}).status, 200)
+            self.assertEqual(cluster.api.complete(
+                'y' * 300, headers={'x-slo-ttft-ms': '0.001'}).status, 429)
             for query in list(lacking):
                 if has_data(query[1]):
                     del lacking[query]
@@ -110,6 +113,24 @@ class Prometheus(Case):
             wait_until('every panel has data', all_have)
         finally:
             self.assertEqual(list(lacking), [])
+        # What the load made shows: no panel has only zeros where it had some.
+        for title in ('TTFT, mean', 'TTFT, p99', 'Promises kept', 'Hit ratio',
+                      'Refused', 'Refused, by limit', 'Requests a second',
+                      'Promises kept, and broken by cause',
+                      'Time to first token: mean beside p99'):
+            values = [float(r['value'][1]) for panel, expr in queries(dashboard())
+                      if panel == title
+                      for r in ask('query?query=' + urllib.parse.quote(expr))[
+                          'result']]
+            self.assertGreater(max(values, default=0), 0, title)
+        for variable in dashboard()['templating']['list'][1:]:
+            series, label = re.fullmatch(
+                r'label_values\((.*), (\w+)\)',
+                variable['query']['query']).groups()
+            found = ask('query?query=' + urllib.parse.quote(
+                series.replace('$job', 'conductor')))['result']
+            self.assertTrue(found and all(r['metric'][label] for r in found),
+                            variable['name'])
         rules = [r for g in ask('rules')['groups'] for r in g['rules']]
         self.assertEqual([r['name'] for r in rules if r['health'] == 'ok'],
                          ['ConductorDown', 'ConductorFailing',

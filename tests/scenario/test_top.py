@@ -71,11 +71,14 @@ class Top(Case):
         self.assertNotIn('up and down', screen)
         for _ in range(2):
             self.assertEqual(cluster.api.complete('p' * 64).status, 200)
-        screen = terminal.wait_for('in all 37.5 %: here 48, fetched 0, disk 0, store 0')
-        self.assertRegex(screen, r'TTFT +p50 [0-9.]+ ms')
-        self.assertRegex(screen, r'predicted p50 [0-9.]+ ms')
+        screen = terminal.wait_for('in all 37.5 %\n',
+                                   'here 48, fetched 0, disk 0, store 0 tokens')
+        self.assertRegex(screen, r'TTFT +mean [0-9.]+ ms, p99 [0-9.]+ ms; '
+                         r'p50 [0-9.]+ ms, predicted [0-9.]+ ms \(last')
+        self.assertIn('promises   0 kept, 0 late; in all 0 kept, 0 late\n',
+                      screen)
         self.assertRegex(screen, r'p0 +prefill +ready +0 +0 +0 \[[# ]{8}\] +\d+% [0-9.]+\n')
-        terminal.resize(80, 12)
+        terminal.resize(80, 14)
         terminal.wait_for('instances  1 to 2 of 4; up and down')
         terminal.keys('Down')
         terminal.wait_for('instances  2 to 3 of 4')
@@ -112,11 +115,12 @@ class TopAsText(Case):
         self.assertEqual((status, errors), (0, ''))
         lines = out.splitlines()
         first = [line.split()[0] for line in lines]
-        self.assertEqual(first[:10], [
-            'conductor', 'requests', 'TTFT', 'hits', 'rejected', 'transfers',
-            'prefill', 'decode', 'instances', 'INSTANCE'])
+        self.assertEqual(first[:12], [
+            'conductor', 'requests', 'TTFT', 'promises', 'hits', 'cached',
+            'rejected', 'transfers', 'prefill', 'decode', 'instances',
+            'INSTANCE'])
         # In the order in which they came.
-        self.assertEqual(sorted(first[10:]), ['d0', 'p0'])
+        self.assertEqual(sorted(first[12:]), ['d0', 'p0'])
         status, out, errors = self.ctl(port, 'top')
         self.assertEqual((status, out), (1, ''))
         self.assertIn('needs a terminal; use conductorctl status', errors)
@@ -128,6 +132,8 @@ class TopAsText(Case):
     def test_what_came_from_the_store(self):
         """It counts as cached, beside the other places."""
         overview = {
+            'promises': {'kept': 12345, 'late': 7},
+            'guessed': {'length': 100, 'cached': 200},
             'requests': {}, 'rejections': {}, 'models': [], 'pools': {},
             'tokens': {'prompt': 1000, 'local': 100, 'fetched': 50,
                        'disk': 50, 'shared': 300},
@@ -140,6 +146,7 @@ class TopAsText(Case):
         _, out, errors = self.ctl(int(server.url.rsplit(':', 1)[1]),
                                   '--once', 'top')
         self.assertEqual(errors, '')
-        self.assertIn('in all 50.0 %: here 100, fetched 50, disk 50, '
-                      'store 300\n', out)
+        self.assertIn('in all 50.0 % (guessed for 20.0 %)\n', out)
+        self.assertIn('here 100, fetched 50, disk 50, store 300 tokens\n', out)
+        self.assertIn('in all 12 k kept, 7 late\n', out)
         self.assertIn('from disk 2 B, store 3.0 kB\n', out)

@@ -1,6 +1,8 @@
 """The status page and its events: what they show, to whom, and how they end."""
 import json
 import os
+import signal
+import threading
 import unittest
 
 import browser
@@ -49,16 +51,17 @@ class Views(Watched):
                           reply.headers['Content-Security-Policy'])
             self.assertEqual(cluster.api.get(path).status, 404)
         for _ in range(2):
-            self.assertEqual(cluster.api.complete('p' * 64).status, 200)
+            self.assertEqual(cluster.api.complete(
+                'p' * 64, headers={'x-slo-ttft-ms': '60000'}).status, 200)
         self.assertEqual(cluster.api.post(
             '/v1/completions', {'prompt': 'q' * 64},
             {'x-slo-ttft-ms': '0.001'}).status, 429)
         connection, response = admin.open('GET', '/admin/events',
                                           headers=named)
         got = events(response, ('overview', 'instances', 'decisions',
-                                'history'))
+                                'history/5m', 'history', 'history/24h'))
         connection.close()
-        for view in 'instances', 'history':
+        for view in 'instances', 'history/5m', 'history', 'history/24h':
             whole = admin.get('/admin/' + view, headers=named).body
             self.assertEqual(set(whole), set(got[view]))
         overview = got['overview']
@@ -73,19 +76,67 @@ class Views(Watched):
         minute = overview['last_minute']
         self.assertEqual((minute['in_time'], minute['rejected'],
                           minute['reused_tokens']), (2, 1, 48))
-        self.assertGreater(minute['ttft_p50_ms'], 0)
+        for kind in 'mean', 'p50', 'p90', 'p99':
+            self.assertGreater(minute[f'ttft_{kind}_ms'], 0)
+        self.assertEqual(overview['promises'], {'kept': 2, 'late': 0})
+        self.assertEqual((minute['promises_kept'], minute['promises_late']),
+                         (2, 0))
         self.assertGreater(minute['predicted_p50_ms'], 0)
-        history = got['history']
-        self.assertEqual(len(history['in_time']), 360)
-        self.assertEqual(sum(history['in_time']), 2)
-        self.assertEqual(sum(history['rejected']), 1)
+        for span, step_s, points in (('history/5m', 5, 60),
+                                     ('history', 10, 360),
+                                     ('history/24h', 240, 360)):
+            history = got[span]
+            self.assertEqual(history['step_s'], step_s)
+            self.assertEqual(len(history['in_time']), points)
+            for key, n in (('in_time', 2), ('rejected', 1), ('late', 0),
+                           ('promises_kept', 2), ('promises_late', 0),
+                           ('prompt_tokens', 128), ('reused_tokens', 48)):
+                self.assertEqual(sum(history[key]), n, key)
+            self.assertEqual([v for v in history['ttft_p99_ms'] if v][-1],
+                             minute['ttft_p99_ms'])
         decisions = got['decisions']['decisions']
         self.assertEqual([d['state'] for d in decisions],
                          ['rejected', 'completed', 'completed'])
         self.assertEqual([len(d['candidates']) for d in decisions], [2] * 3)
+        refused = got['decisions']['refused']
+        self.assertEqual(refused, decisions[:1])
+        self.assertEqual(refused[0]['verdict'], 'reject_slo_ttft')
+        self.assertGreater(refused[0]['candidates'][0]['ttft_ms'],
+                           refused[0]['slo_ttft_ms'])
         one = admin.get('/admin/explain/' +
                         decisions[1]['request_id'], headers=named).body
         self.assertEqual(one, decisions[1])
+
+    def test_refused_ones_stay(self):
+        """The last four of them, however many others came after them."""
+        cluster = self.cluster(engine='timed', kv_blocks=200,
+                               config={'explain_requests': 2})
+        ids = []
+        for _ in range(5):
+            reply = cluster.api.complete('q' * 64,
+                                         headers={'x-slo-ttft-ms': '0.001'})
+            self.assertEqual(reply.status, 429)
+            ids.insert(0, reply.headers['x-conductor-request-id'])
+            for _ in range(3):
+                self.assertEqual(cluster.api.complete('p' * 64).status, 200)
+        got = cluster.api.get('/admin/decisions').body
+        self.assertEqual([d['request_id'] for d in got['refused']], ids[:4])
+        self.assertFalse(set(ids) & {d['request_id'] for d in got['decisions']})
+
+    def test_a_promise_that_is_late(self):
+        """A prefill that takes longer than its cost model says."""
+        cluster = self.cluster(engine='timed', kv_blocks=200,
+                               cost={'prefill': (50000, 0, 0, 0)})
+        worker = cluster.workers['p0'].child.pid
+        os.kill(worker, signal.SIGSTOP)
+        threading.Timer(0.5, os.kill, (worker, signal.SIGCONT)).start()
+        self.assertEqual(cluster.api.complete(
+            'p' * 64, headers={'x-slo-ttft-ms': '300'}).status, 200)
+        overview = cluster.api.get('/admin/overview').body
+        self.assertEqual(overview['promises'], {'kept': 0, 'late': 1})
+        self.assertEqual(overview['last_minute']['promises_late'], 1)
+        self.assertEqual(sum(cluster.api.get('/admin/history/24h').body[
+            'promises_late']), 1)
 
     def test_a_viewer_does_not_keep_it_from_its_end(self):
         cluster = self.cluster(engine='timed', kv_blocks=200)
@@ -117,6 +168,8 @@ class Page(Watched):
             self.assertEqual(cluster.api.post('/v1/completions', {
                 'model': 'tiny', 'prompt': 'p' * (64 + 32 * i)},
                 {'x-request-id': markup, 'x-session-id': markup}).status, 200)
+        self.assertEqual(cluster.api.complete(
+            'q' * 64, headers={'x-slo-ttft-ms': '0.001'}).status, 429)
         window = browser.Browser(self, width, height)
         window.open(f'http://127.0.0.1:{cluster.ports["admin"]}/')
         window.wait_for('The key of admin_key_file')
@@ -124,10 +177,13 @@ class Page(Watched):
         window.wait_for('That is not the key.')
         self.enter(window, KEY)
         window.wait_for('ready: tiny', f'not ready: {markup}', 'p0', 'd0',
-                        evil, '<img>e', 'TTFT p50',
-                        'in time (goodput)', 'cached since the start')
+                        evil, '<img>e', 'TTFT mean',
+                        'in time (goodput)', 'cached, since the start',
+                        'promises kept', 'slo_ttft_exceeded', 'if all accepted '
+                        'work goes first, limit 0')
         self.assertEqual(window.text('#refused'), '')
-        window.run('document.querySelector("details").open = true')
+        window.run('[...document.querySelectorAll("#decisions details")].find('
+                   'd => d.innerText.includes("completed")).open = true')
         window.wait_for('chosen')
         self.assertEqual(window.run('return document.title'), 'Conductor')
         self.assertEqual(window.run(
@@ -136,10 +192,27 @@ class Page(Watched):
         self.assertEqual(window.run('return innerWidth'), width)
         self.assertLessEqual(window.run(
             'return document.documentElement.scrollWidth'), width)
-        paths = window.run('return [...document.querySelectorAll("svg path")]'
-                           '.map(p => p.getAttribute("d"))')
-        self.assertEqual(len(paths), 7)
-        self.assertRegex(paths[0], r'^M[0-9.]+ [0-9.]+')
+        for span in 'history/24h', 'history', 'history/5m':
+            window.run(f'document.querySelector("[value=\\"{span}\\"]").click()')
+            paths = window.run(
+                'return [...document.querySelectorAll("section > svg .line")]'
+                '.map(p => p.getAttribute("d"))')
+            self.assertEqual(len(paths), 11)
+            self.assertRegex(paths[0], r'^M[0-9.]+ [0-9.]+')
+            # No label is cut, and none is a long fraction.
+            self.assertEqual(window.run(
+                'return [...document.querySelectorAll("section > svg")].flatMap('
+                's => [...s.querySelectorAll("text")].filter(t => {'
+                'const a = s.getBoundingClientRect(),'
+                ' b = t.getBoundingClientRect();'
+                'return b.left < a.left - 1 || b.right > a.right + 1 ||'
+                ' t.textContent.length > 9;}).map(t => t.textContent))'), [])
+        kept = window.text('#decisions details[open] summary')
+        for _ in range(9):  # an opened one stays when others come
+            self.assertEqual(cluster.api.complete('r' * 64).status, 200)
+        wait_until('newer ones are shown', lambda: kept != window.text(
+            '#decisions summary'))
+        self.assertIn(kept.split()[-1], window.text('#decisions'))
         self.assertEqual([c for c in window.complaints() if '401' not in c],
                          [])
         self.picture(window, name)

@@ -45,7 +45,7 @@ service_submit(struct service *service,
     return service->requests[service->n_requests++] = request;
 }
 
-void service_cancel(struct service_request *request)
+void service_cancel(struct service_request *request, const char *)
 {
     if (!request)
         return;
@@ -228,10 +228,15 @@ int models_bookings(const struct models *models, struct evbuffer *out)
     return evbuffer_add_printf(out, "{\"bookings\":[]}\n") < 0 ? -ENOMEM : 0;
 }
 
-int models_history(const struct models *models, struct evbuffer *out)
+int models_history(const struct models *models, enum history_span span,
+                   struct evbuffer *out)
 {
+    static const int step_s[HISTORY_SPANS] = {5, 10, 240};
+
     (void)models;
-    return evbuffer_add_printf(out, "{\"step_s\":10}\n") < 0 ? -ENOMEM : 0;
+    return evbuffer_add_printf(out, "{\"step_s\":%d}\n", step_s[span]) < 0
+               ? -ENOMEM
+               : 0;
 }
 
 uint64_t models_decided(const struct models *models)

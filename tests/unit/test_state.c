@@ -227,7 +227,7 @@ RIG_TEST(test_aborts)
     }
     CU_ASSERT_EQUAL(waitpid(pid, &status, 0), pid);
     CU_ASSERT(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
-    service_cancel(r->request);
+    service_cancel(r->request, SERVICE_CLIENT_LEFT);
 }
 
 /* The service counts the engines that tokenize and those whose events came. */
@@ -236,7 +236,7 @@ RIG_TEST(test_tokenizes)
     struct service *s;
     char err[CONFIG_ERROR_MAX] = "";
 
-    service_cancel(r->request);
+    service_cancel(r->request, SERVICE_CLIENT_LEFT);
     s = r->service;
     CU_ASSERT_EQUAL(s->engines.n_asked, 2);
     CU_ASSERT_FALSE(service_tokenizes(s));

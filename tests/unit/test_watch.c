@@ -78,6 +78,9 @@ static void test_events(void)
     CU_ASSERT(count(c, "event: decisions\n") >= 1);
     CU_ASSERT(WAIT(c, count(c, "event: history\n") >= 3));
     CU_ASSERT(count(c, "event: overview\n") >= 20);
+    CU_ASSERT(count(c, "event: history/5m\ndata: {\"step_s\":5}\n\n") >= 5);
+    CU_ASSERT_EQUAL(count(c, "event: history/24h\ndata: {\"step_s\":240}\n\n"),
+                    1);
     CU_ASSERT_EQUAL(count(c, "event: overview\n"),
                     count(c, "event: instances\n"));
     /* At the first interval it is not known that there was none before. */
@@ -140,7 +143,7 @@ static void test_stalled(void)
     f.models.more_bytes = 0;
     other = client_new();
     client_puts(other, ASK);
-    CU_ASSERT(WAIT(other, count(other, "event: history") == 2));
+    CU_ASSERT(WAIT(other, count(other, "event: history\n") == 2));
     client_free(other);
     front_close();
 }

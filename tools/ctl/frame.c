@@ -1,6 +1,7 @@
 /* See frame.h. */
 #include "tools/ctl/frame.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -110,7 +111,7 @@ static void put_requests(struct frame *f, const json_t *o)
 {
     const json_t *m = json_object_get(o, "last_minute");
     double s = number(m, "seconds", NULL);
-    char a[32], b[32], c[32], d[32], e[32], g[32], guessed[64] = "";
+    char a[32], b[32], c[32], d[32];
 
     s = s > 0 ? s : 1;
     put_line(f,
@@ -119,25 +120,51 @@ static void put_requests(struct frame *f, const json_t *o)
              number(o, "requests", "in_flight"), number(m, "in_time", NULL) / s,
              number(m, "late", NULL) / s, number(m, "rejected", NULL) / s,
              number(m, "failed", NULL) / s);
-    put_line(f, "TTFT       p50 %s, p90 %s, predicted p50 %s (last minute)",
-             show_ms(m, "ttft_p50_ms", a), show_ms(m, "ttft_p90_ms", b),
-             show_ms(m, "predicted_p50_ms", c));
-    /* Not every engine reported its part of these. */
-    if (number(m, "guessed_tokens", NULL) > 0)
-        snprintf(guessed, sizeof guessed, " (guessed for %s)",
-                 show_part(number(m, "guessed_tokens", NULL),
-                           number(m, "prompt_tokens", NULL), a));
+    put_line(f,
+             "TTFT       mean %s, p99 %s; p50 %s, predicted %s (last minute)",
+             show_ms(m, "ttft_mean_ms", a), show_ms(m, "ttft_p99_ms", b),
+             show_ms(m, "ttft_p50_ms", c), show_ms(m, "predicted_p50_ms", d));
+    put_line(f, "promises   %.0f kept, %.0f late; in all %s kept, %s late",
+             number(m, "promises_kept", NULL), number(m, "promises_late", NULL),
+             show_big(number(o, "promises", "kept"), a),
+             show_big(number(o, "promises", "late"), b));
+}
+
+/* A share of prompt tokens, and of how many of these engines did not tell all:
+ * their part is a guess. */
+static const char *show_hits(double reused, double prompt, double guessed,
+                             char text[96])
+{
+    char part[32], mark[32];
+
+    show_part(reused, prompt, part);
+    if (guessed > 0)
+        snprintf(text, 96, "%s (guessed for %s)", part,
+                 show_part(guessed, prompt, mark));
+    else
+        snprintf(text, 96, "%s", part);
+    return text;
+}
+
+static void put_hits(struct frame *f, const json_t *o)
+{
+    const json_t *m = json_object_get(o, "last_minute");
     double local = number(o, "tokens", "local"),
            fetched = number(o, "tokens", "fetched"),
            disk = number(o, "tokens", "disk"),
-           shared = number(o, "tokens", "shared"),
-           prompt = number(o, "tokens", "prompt");
-    put_line(f,
-             "hits       %s%s, in all %s: here %s, fetched %s, disk %s, store "
-             "%s",
-             show_part(number(m, "reused_tokens", NULL),
-                       number(m, "prompt_tokens", NULL), a),
-             guessed, show_part(local + fetched + disk + shared, prompt, b),
+           shared = number(o, "tokens", "shared");
+    /* Of most prompts either both or the cached part alone are a guess. */
+    double guessed =
+        fmax(number(o, "guessed", "length"), number(o, "guessed", "cached"));
+    char a[96], b[96], c[32], d[32], e[32], g[32];
+
+    put_line(f, "hits       %s, in all %s",
+             show_hits(number(m, "reused_tokens", NULL),
+                       number(m, "prompt_tokens", NULL),
+                       number(m, "guessed_tokens", NULL), a),
+             show_hits(local + fetched + disk + shared,
+                       number(o, "tokens", "prompt"), guessed, b));
+    put_line(f, "cached     here %s, fetched %s, disk %s, store %s tokens",
              show_big(local, c), show_big(fetched, d), show_big(disk, e),
              show_big(shared, g));
 }
@@ -250,6 +277,7 @@ void frame_make(struct frame *f, const struct frame_facts *facts, size_t lines,
     put_models(f, facts);
     if (facts->overview) {
         put_requests(f, facts->overview);
+        put_hits(f, facts->overview);
         put_rejections(f, facts->overview);
         put_transfers(f, facts);
         put_pools(f, facts->overview);

@@ -9,7 +9,7 @@
 
 #define FRAME_COLUMNS_MAX 200
 #define FRAME_LINES_MAX 300
-#define FRAME_HEAD_LINES 10 /* above the instances, column titles included */
+#define FRAME_HEAD_LINES 12 /* above the instances, column titles included */
 
 /* The conductor's last answers. */
 struct frame_facts {

@@ -24,7 +24,7 @@ void forward_call_free(void *arg)
 {
     struct forward_call *c = arg;
 
-    service_cancel(c->request);
+    service_cancel(c->request, SERVICE_CLIENT_LEFT);
     keepalive_stop(&c->keepalive);
     c->front->in_flight--;
     free(c->tokenize);

@@ -8,11 +8,18 @@
 #include "base/event_loop.h"
 #include "conductor/front/watch/watch.h"
 
-#define HISTORY_EVERY 10
 #define INSTANCES_SHOWN 256
 #define DECISIONS_SHOWN 8
 
-enum event_kind { OVERVIEW, INSTANCES, DECISIONS, HISTORY, EVENT_KINDS };
+enum event_kind {
+    OVERVIEW,
+    INSTANCES,
+    DECISIONS,
+    HISTORY_OF_5M,
+    HISTORY_OF_1H,
+    HISTORY_OF_24H,
+    EVENT_KINDS
+};
 
 #define ALL_EVENTS ((1u << EVENT_KINDS) - 1)
 
@@ -46,18 +53,22 @@ static int write_decisions(const struct models *models, struct evbuffer *out)
     return models_decisions(models, DECISIONS_SHOWN, out);
 }
 
+static const struct {
+    const char *name;
+    int (*write)(const struct models *models, struct evbuffer *out);
+    unsigned every; /* intervals; 0 = after decisions */
+} kinds[EVENT_KINDS] = {
+    [OVERVIEW] = {"overview", models_overview, 1},
+    [INSTANCES] = {"instances", write_instances, 1},
+    [DECISIONS] = {"decisions", write_decisions, 0},
+    [HISTORY_OF_5M] = {"history/5m", view_history_5m, 5},
+    [HISTORY_OF_1H] = {"history", view_history, 10},
+    [HISTORY_OF_24H] = {"history/24h", view_history_24h, 60},
+};
+
 /* Returns the event, made once for all viewers; NULL: out of memory. */
 static struct evbuffer *event_now(struct watch *w, enum event_kind kind)
 {
-    static const struct {
-        const char *name;
-        int (*write)(const struct models *models, struct evbuffer *out);
-    } kinds[EVENT_KINDS] = {
-        [OVERVIEW] = {"overview", models_overview},
-        [INSTANCES] = {"instances", write_instances},
-        [DECISIONS] = {"decisions", write_decisions},
-        [HISTORY] = {"history", models_history},
-    };
     struct evbuffer *out = w->events[kind];
 
     if (out)
@@ -124,12 +135,12 @@ static void serve(struct viewer *v)
 static unsigned due_now(struct watch *w)
 {
     uint64_t decided = models_decided(w->front->models);
-    unsigned due = 1u << OVERVIEW | 1u << INSTANCES;
+    unsigned due = decided != w->decided ? 1u << DECISIONS : 0;
 
-    if (decided != w->decided)
-        due |= 1u << DECISIONS;
-    if (++w->interval % HISTORY_EVERY == 0)
-        due |= 1u << HISTORY;
+    w->interval++;
+    for (unsigned kind = 0; kind < EVENT_KINDS; kind++)
+        if (kinds[kind].every && w->interval % kinds[kind].every == 0)
+            due |= 1u << kind;
     w->decided = decided;
     return due;
 }

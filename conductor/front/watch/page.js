@@ -4,8 +4,9 @@
 (() => {
 const $ = (id) => document.getElementById(id);
 const STORED = "conductor-admin-key";
+const SPAN = "conductor-span";
 const WAIT_MS = 2000;
-const HISTORY_MINUTES = 60;
+const OPEN_KEPT = 8;
 
 function element(name, properties, ...children) {
   const made = document.createElement(name);
@@ -30,8 +31,9 @@ const number = (n, digits = 0) => is(n)
 function time(ms) {
   if (!is(ms))
     return "-";
-  return ms >= 10000 ? number(ms / 1000, 1) + " s"
-    : number(ms, ms < 10 ? 1 : 0) + " ms";
+  /* No line ends between number and unit. */
+  return ms >= 10000 ? number(ms / 1000, 1) + "\u00a0s"
+    : number(ms, ms < 10 ? 1 : 0) + "\u00a0ms";
 }
 
 function bytes(n) {
@@ -45,7 +47,22 @@ function bytes(n) {
 }
 
 const percent = (part, whole) => whole > 0
-  ? number(100 * part / whole, 1) + " %" : "-";
+  ? number(100 * part / whole, 1) + "\u00a0%" : "-";
+
+/* A share of prompt tokens. Where engines did not tell some of them, it is a
+   guess: by the index alone. */
+function hits(part, whole, guessed, when) {
+  const unsure = whole > 0 && guessed > 0;
+  return [(unsure ? "\u2248\u00a0" : "") + percent(part, whole),
+    `of prompt tokens cached, ${when}` +
+    (unsure ? `; a guess for ${percent(guessed, whole)} of them` : "")];
+}
+
+function promises(kept, late, when) {
+  return [percent(kept, kept + late), kept + late
+    ? `promises kept, ${when}: ${number(kept)} kept, ${number(late)} late`
+    : `promises kept, ${when}: no request with a limit on TTFT`];
+}
 
 /* Numbers of now. */
 function showOverview(o) {
@@ -54,14 +71,17 @@ function showOverview(o) {
   const cached = tokens.local + tokens.fetched + tokens.disk + tokens.shared;
   const all = [
     [number(r.in_flight), "requests in work"],
-    [number(minute.in_time / each, 2) + " /s", "in time, last minute"],
-    [time(minute.ttft_p50_ms) + ", " + time(minute.ttft_p90_ms), "TTFT p50, p90, last minute"],
-    [time(minute.predicted_p50_ms), "TTFT p50 as predicted"],
-    [percent(minute.reused_tokens, minute.prompt_tokens), "of prompts cached, last minute" +
-      (minute.guessed_tokens ? ` (guessed for ${percent(minute.guessed_tokens, minute.prompt_tokens)})` : "")],
-    [percent(cached, tokens.prompt), "cached since the start"],
-    [`${number(r.completed)} / ${number(r.failed)}`, "completed / failed"],
-    [number(r.rejected), "rejected" + reasons(o.rejections)],
+    [number(minute.in_time / each, 2) + "\u00a0/s", "in time, last minute"],
+    [`${number(minute.late / each, 2)}, ${number(minute.rejected / each, 2)}, ` +
+      `${number(minute.failed / each, 2)}\u00a0/s`, "late, rejected, failed, last minute"],
+    [time(minute.ttft_mean_ms) + ", " + time(minute.ttft_p99_ms), "TTFT mean, p99, last minute"],
+    [time(minute.ttft_p50_ms) + ", " + time(minute.predicted_p50_ms), "TTFT p50 real, predicted, last minute"],
+    promises(minute.promises_kept, minute.promises_late, "last minute"),
+    promises(o.promises.kept, o.promises.late, "since the start"),
+    hits(minute.reused_tokens, minute.prompt_tokens, minute.guessed_tokens, "last minute"),
+    hits(cached, tokens.prompt, Math.max(o.guessed.length, o.guessed.cached), "since the start"),
+    [`${number(r.completed)}, ${number(r.failed)}`, "completed, failed since the start"],
+    [number(r.rejected), "rejected since the start" + reasons(o.rejections)],
     [bytes(o.transfers.fetched_bytes), "KV fetched from others"],
     [`${pools.prefill.ready} of ${pools.prefill.instances}`,
       `prefill ready; ${number(pools.prefill.waiting)} wait, ${number(pools.prefill.running)} run`],
@@ -90,7 +110,7 @@ function bar(part, whole, text) {
   const filled = whole > 0 ? Math.min(1, part / whole) : 0;
   const inner = element("i");
   inner.style.width = 100 * filled + "%";
-  return element("span", {className: filled > 0.95 ? "bar full" : "bar"},
+  return element("span", {className: "bar"},
     inner, element("span", {textContent: text}));
 }
 
@@ -138,40 +158,93 @@ function candidate(c, chosen) {
     chosen ? "chosen" : why.join(", ") || "-"];
 }
 
-function showDecisions(data) {
+/* Why it was refused, and what was predicted for it. */
+function refusal(d) {
+  const best = (list, key) => list.map((c) => c[key]).filter(is)
+    .reduce((a, b) => Math.min(a, b), Infinity);
+  const least = (of, ms) => is(ms) && ms < Infinity ? `${of} ${time(ms)} predicted` : `no ${of} predicted`;
+  switch (d.verdict) {
+    case "reject_slo_ttft":
+      return (is(d.predicted?.tested_ttft_ms)
+        ? `${least("TTFT", d.predicted.tested_ttft_ms)} if all accepted work goes first`
+        : least("TTFT", best(d.candidates, "ttft_ms"))) + `, limit ${time(d.slo_ttft_ms)}`;
+    case "reject_slo_tbt":
+      return `${least("TBT", d.predicted?.tbt_ms ?? best(d.decode_candidates, "tbt_ms"))}` +
+        `, limit ${time(d.slo_tbt_ms)}`;
+    case "reject_price":
+      return `overload: price ${time(d.price_ms)}, limit ${time(d.price_limit_ms)}` +
+        `; ${least("TTFT", d.predicted?.ttft_ms)}`;
+    case "reject_share":
+      return `tenant ${d.tenant} had ${number(d.standing, 2)} of its share`;
+    default:
+      return `${d.verdict.replaceAll("_", " ")}; ${least("TTFT", best(d.candidates, "ttft_ms"))}`;
+  }
+}
+
+/* What became of a decision, in one line. */
+function fate(d) {
+  const refused = d.state === "rejected" || !d.prefill;
+  const ttft = d.actual.ttft_ms;
+  const limit = is(d.slo_ttft_ms) && is(ttft)
+    ? `, limit ${time(d.slo_ttft_ms)} ${ttft <= d.slo_ttft_ms ? "kept" : "missed"}` : "";
+  return [d.state === "rejected" ? d.reason : d.state + (d.reason ? ` (${d.reason})` : ""),
+    refused ? refusal(d) : `TTFT ${time(d.predicted?.total_ttft_ms ?? undefined)} predicted, ` +
+      (is(ttft) ? `${time(ttft)} real${limit}` : "real one not known"),
+    number(d.actual.prompt_tokens ?? d.prompt_tokens) + " tokens",
+    new Date(d.decided_ms).toLocaleTimeString(), d.request_id].join(" \u00b7 ");
+}
+
+function decision(d) {
   const titles = ["Instance", "TTFT", "Queue", "Load", "Prefill", "Blocks", "Verdict"];
-  const open = new Set([...$("decisions").querySelectorAll("details[open]")]
-    .map((d) => d.dataset.id));
-  $("decisions").replaceChildren(...data.decisions.map((d) => {
-    const table = element("table", {}, element("thead", {}, titleRow(titles)),
-      element("tbody", {}, ...d.candidates.map((c) => {
-        const chosen = c.instance !== null && c.instance === d.prefill;
-        return row(candidate(c, chosen), titles, chosen);
-      })));
-    const to = d.prefill
-      ? d.prefill + (d.decode && d.decode !== d.prefill ? " \u2192 " + d.decode : "") : d.verdict;
-    const made = element("details", {open: open.has(d.request_id)},
-      element("summary", {}, element("b", {textContent: to}), " ",
-        element("span", {className: "weak", textContent:
-          `${new Date(d.decided_ms).toLocaleTimeString()} \u00b7 ${d.state}` +
-          `${d.reason ? " (" + d.reason + ")" : ""} \u00b7 ${number(d.actual.prompt_tokens ?? d.prompt_tokens)} tokens \u00b7 TTFT ` +
-          `${time(d.predicted?.total_ttft_ms ?? undefined)} predicted, ` +
-          `${time(d.actual.ttft_ms ?? undefined)} real \u00b7 ${d.request_id}`})),
-      table);
-    if (d.candidates_left_out)
-      made.append(element("p", {className: "note",
-        textContent: `${number(d.candidates_left_out)} more candidates`}));
-    made.dataset.id = d.request_id;
-    return made;
-  }));
+  const table = element("table", {}, element("thead", {}, titleRow(titles)),
+    element("tbody", {}, ...d.candidates.map((c) => {
+      const chosen = c.instance !== null && c.instance === d.prefill && d.state !== "rejected";
+      return row(candidate(c, chosen), titles, chosen);
+    })));
+  const to = d.state === "rejected" ? "\u2715 rejected"
+    : d.prefill ? d.prefill + (d.decode && d.decode !== d.prefill ? " \u2192 " + d.decode : "")
+      : d.verdict;
+  const made = element("details", {open: open.has(d.request_id)},
+    element("summary", {}, element("b", {textContent: to}), " ",
+      element("span", {className: "weak", textContent: fate(d)})), table);
+  if (d.candidates_left_out)
+    made.append(element("p", {className: "note",
+      textContent: `${number(d.candidates_left_out)} more candidates`}));
+  made.addEventListener("toggle", () => {
+    open.delete(d.request_id);
+    if (made.open)
+      open.set(d.request_id, d);
+    if (open.size > OPEN_KEPT)
+      open.delete(open.keys().next().value);
+  });
+  return made;
+}
+
+/* Decisions that the reader has opened: they stay when newer ones come. */
+const open = new Map();
+
+function showDecisions(data) {
+  const now = new Set(data.decisions.map((d) => d.request_id));
+  for (const d of data.decisions)
+    if (open.has(d.request_id))
+      open.set(d.request_id, d);
+  const refused = new Set(data.refused.map((d) => d.request_id));
+  const older = [...open.values()].filter((d) => !now.has(d.request_id) &&
+    !refused.has(d.request_id)).reverse();
+  $("refusals").replaceChildren(...data.refused.map(decision));
+  if (!data.refused.length)
+    $("refusals").append(element("p", {className: "note", textContent: "none yet"}));
+  $("decisions").replaceChildren(...data.decisions.map(decision), ...older.map(decision));
   if (!data.decisions.length)
     $("decisions").append(element("p", {className: "note", textContent: "none yet"}));
 }
 
-/* A round number at or above n. */
-function ceiling(n) {
+/* The steps of an axis from 0 to at least n: round numbers, at most 5 of them. */
+function ticks(n) {
   const unit = 10 ** Math.floor(Math.log10(n));
-  return [1, 2, 5, 10].map((k) => k * unit).find((k) => k >= n * 0.999);
+  const step = [0.2, 0.5, 1, 2].map((k) => k * unit).find((k) => n / k <= 5.001);
+  const count = Math.max(1, Math.ceil(n / step - 0.001));
+  return Array.from({length: count + 1}, (_, i) => i * step);
 }
 
 function pathOf(values, x, y) {
@@ -187,49 +260,105 @@ function pathOf(values, x, y) {
   return path;
 }
 
-function chart(id, lines, unit) {
+/* Lines differ by their dashes and marks, too, for readers who see no colours. */
+const MARKS = [
+  "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z", "M-3.5 -3.5h7v7h-7z",
+  "M0 -4.5L4.5 3.5h-9z", "M-4 -4L4 4M-4 4L4 -4"];
+
+function mark(line, at, x, y) {
+  return drawn("path", {class: `mark line-${at} c-${line.color}`, d: MARKS[at],
+    transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`});
+}
+
+function sample(line, at) {
+  const svg = drawn("svg", {viewBox: "0 0 44 12", class: "sample"});
+  svg.append(drawn("path", {class: `line line-${at} c-${line.color}`, d: "M1 6H43"}),
+    mark(line, at, 22, 6));
+  return element("span", {}, svg, line.name);
+}
+
+function ago(seconds) {
+  return !seconds ? "now"
+    : seconds >= 2 * 3600 ? `-${seconds / 3600} h` : `-${seconds / 60} min`;
+}
+
+function chart(id, h, lines, unit, least) {
   const svg = $(id), width = svg.clientWidth || 600, height = svg.clientHeight || 150;
-  const left = 52, bottom = 18, right = 6, above = 8;
-  const n = lines[0].values.length;
-  const top = ceiling(Math.max(1e-3, ...lines.flatMap((l) => l.values).filter(is)));
+  const bottom = 18, right = 8, above = 8, n = lines[0].values.length;
+  const steps = ticks(Math.max(least, ...lines.flatMap((l) => l.values).filter(is)));
+  const top = steps.at(-1), labels = steps.map((v) => unit(v, steps[1]));
+  const left = 10 + 6.8 * Math.max(...labels.map((l) => l.length));
   const x = (i) => left + (width - left - right) * i / (n - 1);
   const y = (v) => height - bottom - (height - bottom - above) * Math.min(1, v / top);
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.replaceChildren();
-  for (const part of [0, 0.5, 1]) {
-    svg.append(drawn("line", {class: "grid", x1: left, x2: width - right, y1: y(top * part), y2: y(top * part)}));
-    svg.append(drawn("text", {x: left - 5, y: y(top * part) + 4, "text-anchor": "end"}, unit(top * part)));
+  steps.forEach((v, i) => {
+    svg.append(drawn("line", {class: "grid", x1: left, x2: width - right, y1: y(v), y2: y(v)}));
+    svg.append(drawn("text", {x: left - 6, y: y(v) + 4, "text-anchor": "end"}, labels[i]));
+  });
+  const seconds = n * h.step_s, parts = seconds === 300 ? 5 : 3;
+  for (let part = 0; part <= parts; part++) {
+    if (part === 1 && width < 110 * parts)
+      continue;
+    svg.append(drawn("text", {x: x((n - 1) * part / parts), y: height - 3,
+      "text-anchor": part === 0 ? "start" : part < parts ? "middle" : "end"},
+      ago(Math.round(seconds * (parts - part) / parts))));
   }
-  for (const minutes of [60, 40, 20, 0])
-    svg.append(drawn("text", {x: x((n - 1) * (1 - minutes / HISTORY_MINUTES)), y: height - 3,
-      "text-anchor": minutes ? minutes === 60 ? "start" : "middle" : "end"},
-      minutes ? `-${minutes} min` : "now"));
-  for (const line of [...lines].reverse())
-    svg.append(drawn("path", {class: "c-" + line.color, d: pathOf(line.values, x, y)}));
-  $(id + "-legend").replaceChildren(...lines.map((l) =>
-    element("span", {className: "c-" + l.color, textContent: l.name})));
+  lines.forEach((line, at) => {
+    svg.append(drawn("path", {class: `line line-${at} c-${line.color}`, d: pathOf(line.values, x, y)}));
+    /* Marks at other places than those of other lines. */
+    const every = Math.max(1, Math.floor(n / 6));
+    for (let i = n - 1 - Math.floor(at * every / 4); i >= 0; i -= every)
+      if (is(line.values[i]))
+        svg.append(mark(line, at, x(i), y(line.values[i])));
+  });
+  $(id + "-legend").replaceChildren(...lines.map(sample));
 }
 
-let history = null;
+const histories = {};
+const span = () => document.querySelector("#spans :checked").value;
 
-function showHistory(h) {
-  history = h;
-  const perSecond = (counts) => counts.map((c) => c / h.step_s);
-  chart("ttft", [
-    {name: "p90", color: "orange", values: h.ttft_p90_ms},
-    {name: "p50", color: "blue", values: h.ttft_p50_ms},
+function showHistory() {
+  const h = histories[span()];
+  if (!h)
+    return;
+  /* The last point is under way, and what was before the first request of the
+     span may be before the start. */
+  const ended = h.in_time.map((n, i) => n + h.late[i] + h.rejected[i] + h.failed[i]);
+  const first = ended.findIndex((n) => n > 0), last = ended.length - 1;
+  const perSecond = (counts) => counts.map((c, i) =>
+    first < 0 || i < first || (i === last && h.last_s < h.step_s / 4) ? null
+      : c / (i < last ? h.step_s : h.last_s));
+  const share = (part, whole) => part.map((n, i) => whole[i] ? 100 * n / whole[i] : null);
+  chart("ttft", h, [
+    {name: "mean", color: "blue", values: h.ttft_mean_ms},
+    {name: "p99", color: "orange", values: h.ttft_p99_ms},
+    {name: "p50", color: "green", values: h.ttft_p50_ms},
     {name: "p50 as predicted", color: "grey", values: h.predicted_p50_ms},
-  ], time);
-  chart("goodput", [
+  ], (ms, step) => step >= 1000 ? number(ms / 1000, 1) + " s" : number(ms, 3) + " ms", 0.1);
+  chart("goodput", h, [
     {name: "in time (goodput)", color: "green", values: perSecond(h.in_time)},
     {name: "late", color: "orange", values: perSecond(h.late)},
     {name: "rejected", color: "grey", values: perSecond(h.rejected)},
     {name: "failed", color: "red", values: perSecond(h.failed)},
-  ], (v) => number(v, 2));
+  ], (v) => number(v, 2), 0.1);
+  const known = h.promises_kept.map((n, i) => n + h.promises_late[i]);
+  chart("shares", h, [
+    {name: "cached", color: "blue", values: share(h.reused_tokens, h.prompt_tokens)},
+    {name: "promises kept", color: "orange", values: share(h.promises_kept, known)},
+    {name: "cached part is a guess", color: "grey", values: share(h.guessed_tokens, h.prompt_tokens)},
+  ], (v) => number(v) + " %", 100);
 }
 
 const show = {overview: showOverview, instances: showInstances,
-  decisions: showDecisions, history: showHistory};
+  decisions: showDecisions};
+for (const name of ["history/5m", "history", "history/24h"]) {
+  show[name] = (h) => {
+    histories[name] = h;
+    if (name === span())
+      showHistory();
+  };
+}
 
 function say(text, bad) {
   $("state").textContent = text;
@@ -301,6 +430,13 @@ $("ask").addEventListener("submit", (event) => {
   $("key").value = "";
   listen();
 });
-addEventListener("resize", () => history && showHistory(history));
+const chosen = document.querySelector(`#spans [value="${sessionStorage.getItem(SPAN)}"]`);
+if (chosen)
+  chosen.checked = true;
+$("spans").addEventListener("change", () => {
+  sessionStorage.setItem(SPAN, span());
+  showHistory();
+});
+addEventListener("resize", showHistory);
 listen();
 })();

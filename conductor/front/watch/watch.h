@@ -5,7 +5,9 @@
  *   event: overview     every interval    GET /admin/overview
  *   event: instances    every interval    GET /admin/instances, the first 256
  *   event: decisions    after decisions   GET /admin/decisions
+ *   event: history/5m   every 5th         GET /admin/history/5m
  *   event: history      every 10th        GET /admin/history
+ *   event: history/24h  every 60th        GET /admin/history/24h
  *
  * All of them come once at the beginning.
  *

@@ -149,6 +149,7 @@ struct engine {
     struct request_list line;
     struct steps prefill_steps; /* steps inferred from first tokens */
     struct engine_counts count;
+    bool tells_cached;  /* an OpenAI usage of it had cached_tokens */
     uint32_t n_tickets; /* of other gateways */
 };
 

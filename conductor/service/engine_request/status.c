@@ -27,8 +27,6 @@
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/sessions.h"
 
-#define BROKEN_LINES_PER_S 10
-
 static bool is_key(int status)
 {
     return status == 401 || status == 403;
@@ -158,12 +156,6 @@ void forward_failed(struct service_request *request, bool unreachable,
 
     request->forward->exchange = NULL;
     snprintf(text, sizeof(text), "engine %s failed: %s", e->config->name, why);
-    if (request->output.n_tokens &&
-        log_rate_takes(&request->service->requests.broken_log,
-                       BROKEN_LINES_PER_S))
-        log_warn("%s: %s; %llu bytes of its answer had come",
-                 request->request_id, text,
-                 (unsigned long long)request->forward->n_bytes);
     e->health.unreachable = e->health.unreachable || unreachable;
     /* A request that no engine survives must not end all of them. */
     if (e->health.blamed_by != request->number + 1)

@@ -148,6 +148,19 @@ static void learn_length(struct service_request *request, struct told told)
     forward_learn_whole(request, n);
 }
 
+/* Returns the cached tokens of a usage that tells its prompt's, -1 = not told.
+ * vLLM and SGLang leave a 0 out: where an engine has told cached tokens before,
+ * a usage without them says that there were none. */
+static int64_t cached_or_none(struct engine *e, struct told told,
+                              int64_t prompt, int64_t cached)
+{
+    /* Usages of embeddings and of other APIs have other members. */
+    if (!e || prompt < 0 || told_tokens(told, "\"completion_tokens\":") <= 0)
+        return cached;
+    e->tells_cached = e->tells_cached || cached >= 0;
+    return cached < 0 && e->tells_cached ? 0 : cached;
+}
+
 void forward_take_usage(struct service_request *request, bool tells_cached)
 {
     struct told told = told_of(request->forward);
@@ -159,6 +172,8 @@ void forward_take_usage(struct service_request *request, bool tells_cached)
         prompt = f->read.meta.prompt;
         cached = f->read.meta.cached_told ? f->read.meta.cached : -1;
     }
+    if (!f->refused && f->what.prompt && tells_cached)
+        cached = cached_or_none(f->engine, told, prompt, cached);
     forward_count_unheard(request, cached);
     if (f->refused)
         return;

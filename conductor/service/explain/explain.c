@@ -19,6 +19,9 @@ struct explain {
      * decision. */
     uint64_t recent[EXPLAIN_RECENT];
     uint64_t n_decided;
+    /* The last refused ones, copied: under load their places are soon taken. */
+    struct explain_record refused[EXPLAIN_REFUSED];
+    uint64_t n_refused;
 };
 
 struct explain *explain_new(uint32_t n_requests)
@@ -101,6 +104,19 @@ uint64_t explain_decided_before(const struct explain *explain, uint64_t before)
     return newest;
 }
 
+uint64_t explain_refused_before(const struct explain *explain, uint64_t before)
+{
+    uint64_t newest = 0;
+
+    for (unsigned i = 0; i < EXPLAIN_REFUSED; i++) {
+        uint64_t decided = explain->refused[i].decided;
+
+        if (decided < before && decided > newest)
+            newest = decided;
+    }
+    return newest;
+}
+
 const struct explain_record *explain_find_decided(const struct explain *explain,
                                                   uint64_t decided)
 {
@@ -111,6 +127,9 @@ const struct explain_record *explain_find_decided(const struct explain *explain,
         if (decided && r->decided == decided)
             return r;
     }
+    for (unsigned i = 0; decided && i < EXPLAIN_REFUSED; i++)
+        if (explain->refused[i].decided == decided)
+            return &explain->refused[i];
     return NULL;
 }
 
@@ -377,4 +396,8 @@ void explain_ended(struct service_request *request,
     r->state = outcome_name(end->outcome);
     r->counted = request->result;
     text_copy(r->reason, sizeof(r->reason), end->reason ? end->reason : "");
+    if (end->outcome == METRICS_REJECTED)
+        request->service->explain
+            ->refused[request->service->explain->n_refused++ %
+                      EXPLAIN_REFUSED] = *r;
 }

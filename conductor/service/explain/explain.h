@@ -45,6 +45,13 @@ void explain_ended(struct service_request *request,
  * none. */
 uint64_t explain_decided_before(const struct explain *explain, uint64_t before);
 
+/* Refused requests that are remembered, however many came after them. */
+#define EXPLAIN_REFUSED 4u
+
+/* explain_refused_before(explain, before): as explain_decided_before(), among
+ * the last refused requests. */
+uint64_t explain_refused_before(const struct explain *explain, uint64_t before);
+
 /* explain_write_decided(explain, decided, out): as explain_write(), for the
  * decision with this count, and without a line end. */
 [[nodiscard]] int explain_write_decided(const struct explain *explain,

@@ -1,9 +1,9 @@
 /*
  * Times are counted in buckets, five to a factor of two from 1 ms on: a
- * quantile is the middle of its bucket, at most 8 % off.
+ * quantile is the middle of its bucket, at most 8 % off. Means are exact.
  *
- *   points[i % HISTORY_POINTS] covers [i, i + 1) * HISTORY_POINT_US if its
- *   `index` is i; else it is an hour or more old, and counts as empty
+ *   points[i % n] of a ring covers [i, i + 1) * point_us if its `index` is i;
+ *   else it is older than the ring is long, and counts as empty
  */
 #include "conductor/service/history/history.h"
 
@@ -11,6 +11,7 @@
 #include <event2/buffer.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,19 +24,35 @@ enum kind { REAL, PREDICTED, KINDS };
 struct point {
     int64_t index;
     uint64_t ended[HISTORY_ENDS];
+    uint64_t promises_kept, promises_late;
     uint64_t prompt_tokens, reused_tokens, guessed_tokens;
+    uint64_t ttft_us; /* the sum of the real ones */
     uint32_t times[KINDS][BUCKETS];
 };
 
+/* The points of a span, and where they begin among all. */
+struct ring {
+    int64_t point_us;
+    unsigned n, first;
+};
+
+static const struct ring rings[HISTORY_SPANS] = {
+    [HISTORY_5M] = {INT64_C(5000000), 60, 0},
+    [HISTORY_1H] = {HISTORY_POINT_US, HISTORY_POINTS, 60},
+    [HISTORY_24H] = {INT64_C(240000000), 360, 60 + HISTORY_POINTS},
+};
+
+#define POINTS (60 + HISTORY_POINTS + 360)
+
 struct history {
-    struct point points[HISTORY_POINTS];
+    struct point points[POINTS];
 };
 
 struct history *history_new(void)
 {
     struct history *h = calloc(1, sizeof(*h));
 
-    for (int i = 0; h && i < HISTORY_POINTS; i++)
+    for (int i = 0; h && i < POINTS; i++)
         h->points[i].index = -1;
     return h;
 }
@@ -45,10 +62,11 @@ void history_free(struct history *history)
     free(history);
 }
 
-static struct point *point_now(struct history *h, int64_t now_us)
+static struct point *point_now(struct history *h, unsigned span, int64_t now_us)
 {
-    int64_t index = now_us / HISTORY_POINT_US;
-    struct point *p = &h->points[index % HISTORY_POINTS];
+    const struct ring *ring = &rings[span];
+    int64_t index = now_us / ring->point_us;
+    struct point *p = &h->points[ring->first + index % ring->n];
 
     if (p->index != index) {
         memset(p, 0, sizeof(*p));
@@ -67,54 +85,79 @@ static void count_time(uint32_t *times, int64_t us)
 void history_first_token(struct history *history, int64_t predicted_us,
                          int64_t ttft_us, int64_t now_us)
 {
-    if (!history)
-        return;
-    struct point *p = point_now(history, now_us);
+    for (unsigned span = 0; history && span < HISTORY_SPANS; span++) {
+        struct point *p = point_now(history, span, now_us);
 
-    count_time(p->times[REAL], ttft_us);
-    if (predicted_us > 0)
-        count_time(p->times[PREDICTED], predicted_us);
+        count_time(p->times[REAL], ttft_us);
+        p->ttft_us += ttft_us > 0 ? (uint64_t)ttft_us : 0;
+        if (predicted_us > 0)
+            count_time(p->times[PREDICTED], predicted_us);
+    }
+}
+
+void history_promise(struct history *history, bool kept, int64_t now_us)
+{
+    for (unsigned span = 0; history && span < HISTORY_SPANS; span++) {
+        struct point *p = point_now(history, span, now_us);
+
+        p->promises_kept += kept;
+        p->promises_late += !kept;
+    }
 }
 
 void history_ended(struct history *history, enum history_end end,
                    int64_t now_us)
 {
-    if (history)
-        point_now(history, now_us)->ended[end]++;
+    for (unsigned span = 0; history && span < HISTORY_SPANS; span++) {
+        struct point *p = point_now(history, span, now_us);
+
+        p->ended[end]++;
+    }
 }
 
 void history_prompt(struct history *history, uint64_t tokens, uint64_t reused,
                     uint64_t guessed, int64_t now_us)
 {
-    if (!history)
-        return;
-    struct point *p = point_now(history, now_us);
+    for (unsigned span = 0; history && span < HISTORY_SPANS; span++) {
+        struct point *p = point_now(history, span, now_us);
 
-    p->prompt_tokens += tokens;
-    p->reused_tokens += reused;
-    p->guessed_tokens += guessed;
+        p->prompt_tokens += tokens;
+        p->reused_tokens += reused;
+        p->guessed_tokens += guessed;
+    }
 }
 
 /* Returns the point of an index, or an empty one. */
-static const struct point *point_at(const struct history *h, int64_t index)
+static const struct point *point_at(const struct history *h,
+                                    const struct ring *ring, int64_t index)
 {
     static const struct point none;
     const struct point *p =
-        &h->points[(index + HISTORY_POINTS) % HISTORY_POINTS];
+        &h->points[ring->first + (index + ring->n) % ring->n];
 
     return p->index == index && index >= 0 ? p : &none;
 }
 
-/* Returns the middle of the quantile's bucket in ms; NaN = no times. */
-static double quantile_ms(const struct point *p, enum kind kind, double q)
+static uint64_t times_of(const struct point *p, enum kind kind)
 {
-    uint64_t n = 0, sum = 0;
-    int i = 0;
+    uint64_t n = 0;
 
     for (int b = 0; b < BUCKETS; b++)
         n += p->times[kind][b];
+    return n;
+}
+
+/* Returns the middle of the quantile's bucket in ms; NaN = no times. q 0 = the
+ * mean, of real times alone. */
+static double quantile_ms(const struct point *p, enum kind kind, double q)
+{
+    uint64_t n = times_of(p, kind), sum = 0;
+    int i = 0;
+
     if (n == 0)
         return NAN;
+    if (q <= 0)
+        return (double)p->ttft_us / 1e3 / (double)n;
     while ((sum += p->times[kind][i]) < (uint64_t)ceil(q * (double)n))
         i++;
     return FIRST_US / 1e3 * exp2((i - 0.5) / BUCKETS_PER_DOUBLING);
@@ -126,37 +169,60 @@ static int put_ms(struct evbuffer *out, double ms)
                      : evbuffer_add_printf(out, "%.4g", ms);
 }
 
+#define COUNT(name, member)                  \
+    {                                        \
+        name, offsetof(struct point, member) \
+    }
+
 static const struct {
     const char *name;
-    enum history_end end;
-} counts[] = {{"in_time", HISTORY_IN_TIME},
-              {"late", HISTORY_LATE},
-              {"rejected", HISTORY_REJECTED},
-              {"failed", HISTORY_FAILED}};
+    size_t offset;
+} counts[] = {COUNT("in_time", ended[HISTORY_IN_TIME]),
+              COUNT("late", ended[HISTORY_LATE]),
+              COUNT("rejected", ended[HISTORY_REJECTED]),
+              COUNT("failed", ended[HISTORY_FAILED]),
+              COUNT("promises_kept", promises_kept),
+              COUNT("promises_late", promises_late),
+              COUNT("prompt_tokens", prompt_tokens),
+              COUNT("reused_tokens", reused_tokens),
+              COUNT("guessed_tokens", guessed_tokens)};
 
 static const struct {
     const char *name;
     enum kind kind;
     double q;
-} quantiles[] = {{"ttft_p50_ms", REAL, 0.5},
+} quantiles[] = {{"ttft_mean_ms", REAL, 0},
+                 {"ttft_p50_ms", REAL, 0.5},
                  {"ttft_p90_ms", REAL, 0.9},
+                 {"ttft_p99_ms", REAL, 0.99},
                  {"predicted_p50_ms", PREDICTED, 0.5}};
 
 #define N(table) (sizeof(table) / sizeof((table)[0]))
 
-int history_write(const struct history *history, unsigned n, int64_t now_us,
-                  struct evbuffer *out)
+static uint64_t count_at(const struct point *p, size_t c)
 {
-    int64_t last = now_us / HISTORY_POINT_US, first = last - (int64_t)n + 1;
-    int bad = evbuffer_add_printf(out, "\"step_s\":%d",
-                                  (int)(HISTORY_POINT_US / 1000000)) < 0;
+    uint64_t n;
+
+    memcpy(&n, (const char *)p + counts[c].offset, sizeof(n));
+    return n;
+}
+
+int history_write(const struct history *history, enum history_span span,
+                  int64_t now_us, struct evbuffer *out)
+{
+    const struct ring *ring = &rings[span];
+    int64_t last = now_us / ring->point_us, first = last - ring->n + 1;
+    int bad =
+        evbuffer_add_printf(out, "\"step_s\":%d,\"last_s\":%.1f",
+                            (int)(ring->point_us / 1000000),
+                            (double)(now_us - last * ring->point_us) / 1e6) < 0;
 
     for (size_t c = 0; c < N(counts); c++) {
         bad |= evbuffer_add_printf(out, ",\"%s\":", counts[c].name) < 0;
         for (int64_t i = first; i <= last; i++)
             bad |= evbuffer_add_printf(
                        out, "%s%" PRIu64, i == first ? "[" : ",",
-                       point_at(history, i)->ended[counts[c].end]) < 0;
+                       count_at(point_at(history, ring, i), c)) < 0;
         bad |= evbuffer_add_printf(out, "]") < 0;
     }
     for (size_t c = 0; c < N(quantiles); c++) {
@@ -164,8 +230,8 @@ int history_write(const struct history *history, unsigned n, int64_t now_us,
         for (int64_t i = first; i <= last; i++) {
             bad |= evbuffer_add_printf(out, i == first ? "[" : ",") < 0;
             bad |=
-                put_ms(out, quantile_ms(point_at(history, i), quantiles[c].kind,
-                                        quantiles[c].q)) < 0;
+                put_ms(out, quantile_ms(point_at(history, ring, i),
+                                        quantiles[c].kind, quantiles[c].q)) < 0;
         }
         bad |= evbuffer_add_printf(out, "]") < 0;
     }
@@ -176,9 +242,12 @@ static void add(struct point *sum, const struct point *p)
 {
     for (int i = 0; i < HISTORY_ENDS; i++)
         sum->ended[i] += p->ended[i];
+    sum->promises_kept += p->promises_kept;
+    sum->promises_late += p->promises_late;
     sum->prompt_tokens += p->prompt_tokens;
     sum->reused_tokens += p->reused_tokens;
     sum->guessed_tokens += p->guessed_tokens;
+    sum->ttft_us += p->ttft_us;
     for (int kind = 0; kind < KINDS; kind++)
         for (int b = 0; b < BUCKETS; b++)
             sum->times[kind][b] += p->times[kind][b];
@@ -187,22 +256,18 @@ static void add(struct point *sum, const struct point *p)
 int history_write_last(const struct history *history, unsigned n,
                        int64_t now_us, struct evbuffer *out)
 {
-    int64_t last = now_us / HISTORY_POINT_US;
-    int64_t first_us = (last - (int64_t)n + 1) * HISTORY_POINT_US;
+    const struct ring *ring = &rings[HISTORY_1H];
+    int64_t last = now_us / ring->point_us;
+    int64_t first_us = (last - (int64_t)n + 1) * ring->point_us;
     struct point sum = {0};
 
     for (int64_t i = last - (int64_t)n + 1; i <= last; i++)
-        add(&sum, point_at(history, i));
+        add(&sum, point_at(history, ring, i));
     int bad = evbuffer_add_printf(out, "\"seconds\":%.1f",
                                   (double)(now_us - first_us) / 1e6) < 0;
     for (size_t c = 0; c < N(counts); c++)
         bad |= evbuffer_add_printf(out, ",\"%s\":%" PRIu64, counts[c].name,
-                                   sum.ended[counts[c].end]) < 0;
-    bad |= evbuffer_add_printf(
-               out,
-               ",\"prompt_tokens\":%" PRIu64 ",\"reused_tokens\":%" PRIu64
-               ",\"guessed_tokens\":%" PRIu64,
-               sum.prompt_tokens, sum.reused_tokens, sum.guessed_tokens) < 0;
+                                   count_at(&sum, c)) < 0;
     for (size_t c = 0; c < N(quantiles); c++) {
         bad |= evbuffer_add_printf(out, ",\"%s\":", quantiles[c].name) < 0;
         bad |= put_ms(out,

@@ -17,6 +17,8 @@ static const char *const state_names[REQUEST_STATES] = {
     "transferring", "decoding", "ended",     "tokenizing",
 };
 
+#define CUT_LINES_PER_S 10
+
 #define TO(s) (1u << (s))
 /* A retry goes back to RECEIVED. */
 static const unsigned transitions[REQUEST_STATES] = {
@@ -130,6 +132,31 @@ static void ended(struct service_request *request, enum metrics_outcome outcome,
     observe_ended(request, &(struct request_outcome){outcome, reason, status});
 }
 
+/* Logs that the client does not get the whole answer. A stream of an engine has
+ * an event for each token; of its other answers only the bytes are known. */
+static void log_cut(const struct service_request *request, const char *why)
+{
+    const struct request_attempt *a = &request->attempt;
+    const struct service *s = request->service;
+    const struct forward *f = request->forward;
+    bool passes = f && !f->what.ticket; /* the answer, behind its head */
+    uint32_t n = request->output.n_tokens;
+    const struct pool_instance *in = NULL;
+    char bytes[48] = "";
+
+    if (!log_rate_takes(&request->service->requests.cut_log, CUT_LINES_PER_S))
+        return;
+    if (a->id || n)
+        in = pool_get(s->pool,
+                      a->decode != POOL_NO_INSTANCE ? a->decode : a->prefill);
+    if (passes && n)
+        snprintf(bytes, sizeof(bytes), " (%llu bytes)",
+                 (unsigned long long)f->n_bytes);
+    log_info("%s: its answer was cut after %u tokens%s, instance %s: %s",
+             request->request_id, passes && n ? n - 1 : n, bytes,
+             in ? in->name : "none", why);
+}
+
 void request_fail(struct service_request *request, int http_status,
                   const char *code, const char *message, int64_t retry_after_us)
 {
@@ -140,6 +167,8 @@ void request_fail(struct service_request *request, int http_status,
         .message = message,
         .retry_after_us = retry_after_us,
     };
+    if (request->output.n_tokens && request->attempt.id)
+        log_cut(request, message);
     request_abort(request);
     if (!request_set_state(request, REQUEST_ENDED))
         return;
@@ -236,12 +265,14 @@ void request_instance_lost(struct service_request *request, uint32_t id,
                            const char *why)
 {
     struct service *s = request->service;
+    bool kept = !take_back(request);
     char text[MSG_TEXT_MAX + 64];
 
     observe_failed(request, why);
+    if (kept)
+        log_cut(request, why);
     request_abort(request);
-    if (!dispatch_failed(&s->dispatch, &request->dispatch, id,
-                         !take_back(request))) {
+    if (!dispatch_failed(&s->dispatch, &request->dispatch, id, kept)) {
         if (request->output.n_tokens)
             snprintf(text, sizeof(text), "%s after %u of %u tokens", why,
                      request->output.n_tokens, request->prompt.max_tokens);
@@ -321,11 +352,12 @@ void request_end_work(struct service *s, uint32_t id)
         log_warn("%s: %u requests", why, n);
 }
 
-void service_cancel(struct service_request *request)
+void service_cancel(struct service_request *request, const char *why)
 {
     if (!request)
         return;
     struct service *s = request->service;
+    log_cut(request, why);
     request_unlist(request);
     request_abort(request);
     if (request_set_state(request, REQUEST_ENDED))

@@ -178,8 +178,9 @@ struct service_request {
 TAILQ_HEAD(request_list, service_request);
 
 /* The requests of a service that have not ended, and the numbers of the next
- * ones. Written by this folder alone, but for `kept` and broken_log, which are
- * engine_request/'s. */
+ * ones. Written by this folder alone, but for `kept`, which is
+ * engine_request/'s.
+ */
 struct requests {
     struct service_request **by_slot; /* (size) */
     uint32_t *free_slots;             /* (n_free), a stack */
@@ -193,8 +194,8 @@ struct requests {
     struct token_cache *tokens; /* of texts that engines were asked for */
     uint32_t next_tokenizer;    /* pool slot */
     struct observation_overheads overheads;
-    struct kept kept;           /* answers that engines keep */
-    struct log_rate broken_log; /* of answers that broke off */
+    struct kept kept;        /* answers that engines keep */
+    struct log_rate cut_log; /* of answers that were cut */
 };
 
 /* request_fail(request, http_status, code, message, retry_after_us): ends a
