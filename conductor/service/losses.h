@@ -1,5 +1,5 @@
 /*
- * Which instances were lost lately: workers that went away, and engines that
+ * Remembers the instances lost lately: workers that went away, and engines that
  * were taken out. A worker that flaps is in no list at the moment that it is
  * away, so its losses are kept by its name. Private to the files of
  * conductor/service.
