@@ -2,9 +2,13 @@
 import json
 import os
 import re
+import shutil
+import subprocess
+import sys
 import unittest
 
-from harness import ROOT, Case, program, read_file, wait_until
+from harness import (ROOT, Case, die_with_parent, mostly_waits, program,
+                     read_file, settings, wait_until)
 from redis_server import MISSING, REDIS, RedisServer
 from stand_in import Engine, reply
 
@@ -201,11 +205,29 @@ class Diagnosed(Case):
         self.assertEqual(status, 2)
         self.assertIn('/no/b.json: No such file', errors)
 
+
+class Alerts(unittest.TestCase):
+    """tests/faults/alerts, of which the whole takes minutes: three faults."""
+
+    @staticmethod
+    def play(name):
+        return subprocess.Popen(
+            [sys.executable, os.path.join(ROOT, 'tests', 'faults', 'alerts'),
+             '--build', settings.build, '--scale', str(settings.scale),
+             '--lenient', '--only', name], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            preexec_fn=die_with_parent)
+
+    @unittest.skipUnless(shutil.which('prometheus'),
+                         'prometheus is not installed')
     @unittest.skipUnless(REDIS, MISSING)
-    def test_redis(self):
-        redis = RedisServer(self)
-        cluster = self.cluster(config={'state': redis.url()})
-        self.assertTrue(self.judged(cluster.ports['http'])['ok'])
+    @mostly_waits
+    def test_some(self):
+        for play in [self.play(name) for name in (
+                'redis_away', 'worker_flaps', 'log_lost')]:
+            told, _ = play.communicate(timeout=300 * settings.scale)
+            self.assertEqual(play.returncode, 0, told)
+            self.assertIn('1 passed, 0 failed, 0 skipped', told)
 
 
 if __name__ == '__main__':

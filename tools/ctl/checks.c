@@ -323,8 +323,7 @@ static void read_ttft(struct findings *f, const struct check *check)
         qsort(before, n, sizeof before[0], by_value);
         if (before[n / 2] > 0)
             judge(f, check, "", now / before[n / 2],
-                  "%.0f ms, and %.0f ms in the hour before", now,
-                  before[n / 2]);
+                  "%.0f ms, in the hour before %.0f ms", now, before[n / 2]);
     }
     free(before);
 }
@@ -344,7 +343,7 @@ static void read_hits(struct findings *f, const struct check *check)
     if (prompt >= PROMPT_TOKENS_LEAST && prompt_before >= PROMPT_TOKENS_LEAST &&
         reused_before > 0.1 * prompt_before)
         judge(f, check, "", reused / prompt / (reused_before / prompt_before),
-              "%.1f %%, and %.1f %% before", 100 * reused / prompt,
+              "%.1f %%, before %.1f %%", 100 * reused / prompt,
               100 * reused_before / prompt_before);
 }
 
@@ -417,7 +416,7 @@ const struct check checks[] = {
      "ConductorForecastsOff", "more than 50 % off", 0.5, false, UNIT_SHARE,
      read_forecasts},
     {"path", "a link is slow", "a-link-is-slow", NULL,
-     "rate, the median of all links being 1", 0.25, true, UNIT_TIMES,
+     "rate divided by the median of all links", 0.25, true, UNIT_TIMES,
      read_paths},
     {"rejected", "requests are refused", "429s-up", "ConductorOverloaded",
      "answers with 429 in the last minute", 0.1, false, UNIT_SHARE,
@@ -425,11 +424,11 @@ const struct check checks[] = {
     {"promises", "promises of TTFT are broken", "promises-broken",
      "ConductorPromisesBroken", "late", 0.01, false, UNIT_SHARE, read_promises},
     {"ttft", "TTFT is up", "ttft-up", "ConductorTtftUp",
-     "median of the last minute, that of the hour before being 1", 2, false,
-     UNIT_TIMES, read_ttft},
+     "median of the last minute divided by that before", 2, false, UNIT_TIMES,
+     read_ttft},
     {"hits", "hits are down", "hits-down", "ConductorHitsDown",
-     "hit ratio of the last minute, that before being 1", 0.5, true, UNIT_TIMES,
-     read_hits},
+     "hit ratio of the last minute divided by that before", 0.5, true,
+     UNIT_TIMES, read_hits},
     {"certificate", "a certificate ends soon", "a-certificate-ends",
      "ConductorCertificateExpires", "left", 14 * DAY_S, true, UNIT_DAYS,
      read_certificates},
