@@ -26,8 +26,7 @@ static const struct option_usage usage = {
         "configuration again, lists changes\n  top                live: pools, "
         "instances, hits, TTFT; q quits\n  metrics [TEXT]     metrics, or "
         "those with TEXT in their line\n  diagnose           what is wrong, "
-        "the worst "
-        "first, and the page that says what to do",
+        "causes first, and where the remedy is",
     .examples =
         "  conductorctl status\n"
         "  conductorctl --address 10.0.0.1:8082 --key-file admin.key drain p3\n"
@@ -324,26 +323,25 @@ int main(int argc, char **argv)
          "https://HOST:PORT with admin_tls (default: see below)",
          .letter = 'a'},
         {"bundle", OPTION_OUTPUT, &ctl.bundle, "FILE", 0, 0,
-         "diagnose: write what was read into FILE, for a bug report; prompts, "
-         "keys and passwords are left out"},
+         "diagnose: write a report without prompts and keys"},
         {"ca-file", OPTION_TEXT, &ca_file, "FILE", 0, 0,
          "https: PEM with the certificate authorities to trust (default: the "
          "machine's)"},
         {"config", OPTION_TEXT, &ctl.config, "FILE", 0, 0,
-         "diagnose: the conductor's configuration, for --bundle"},
+         "diagnose: configuration for the bundle"},
         {"json", OPTION_FLAG, &ctl.json, NULL, 0, 0,
-         "diagnose: print JSON, with all checks and their limits"},
+         "diagnose: print JSON, with all checks"},
         {"key-file", OPTION_TEXT, &key_file, "FILE", 0, 0,
          "file with the key of the conductor's admin_key_file", .letter = 'k'},
         {"limit", OPTION_NUMBER, &ctl.limit_s, "S", 0.001, 86400,
          "drain: seconds that running requests get to finish (default no "
          "limit)"},
         {"log", OPTION_TEXT, &ctl.log, "FILE", 0, 0,
-         "diagnose: the conductor's log, whose last 64 KiB --bundle has"},
+         "diagnose: log whose end the bundle has"},
         {"once", OPTION_FLAG, &ctl.once, NULL, 0, 0,
          "top: print one frame and exit"},
         {"over", OPTION_NUMBER, &ctl.over_s, "S", 0.1, 600,
-         "diagnose: seconds between its two readings of the metrics"},
+         "diagnose: seconds between two readings"},
         {"timeout", OPTION_NUMBER, &timeout_s, "S", 0.1, 3600,
          "time limit for an answer, in seconds"},
         {"", OPTION_LIST, &words, NULL, 0, 0, NULL},
