@@ -7,8 +7,8 @@ import subprocess
 import sys
 import unittest
 
-from harness import (ROOT, Case, die_with_parent, mostly_waits, program,
-                     read_file, settings, wait_until)
+from harness import (ROOT, Case, Cluster, die_with_parent, mostly_waits,
+                     program, read_file, settings, wait_until)
 from redis_server import MISSING, REDIS, RedisServer
 from stand_in import Engine, reply
 
@@ -132,6 +132,31 @@ class Diagnosed(Case):
     @staticmethod
     def wait_for_no_prefill(cluster):
         wait_until('p0 is gone', lambda: cluster.api.instances()[0] == 0)
+
+    def test_an_engine_that_is_taken_out(self):
+        """It counts as lost, and is named with its state."""
+        engines = [Engine(), Engine()]
+        for engine in engines:
+            self.addCleanup(engine.stop)
+        cluster = Cluster(self)
+        cluster.config = {
+            'listen': '127.0.0.1:0', 'engine_health_ms': 20, 'engines': [
+                {'name': f'e{i}', 'url': e.url, 'model': 'm'}
+                for i, e in enumerate(engines)]}
+        cluster.start_conductor()
+        wait_until('both are ready', lambda: cluster.api.instances()[0] == 2)
+        self.assertTrue(self.judged(cluster.ports['http'])['ok'])
+        engines[1].health = 503
+        wait_until('e1 is out', lambda: cluster.api.instances()[0] == 1)
+        wrong, = self.judged(cluster.ports['http'])['wrong']
+        self.assertEqual(
+            (wrong['check'], wrong['subject'], wrong['detail'], wrong['value']),
+            ('instance_ready', 'e1', 'suspect', 0))
+        self.assertEqual(cluster.api.metric('instance_losses', instance='e1'),
+                         1)
+        engines[1].health = 200
+        wait_until('e1 is back', lambda: cluster.api.instances()[0] == 2)
+        self.assertTrue(self.judged(cluster.ports['http'])['ok'])
 
     def test_it_cannot_ask(self):
         status, out, errors = self.diagnose(9)
