@@ -23,7 +23,8 @@ static const char *const format_names[] = {"text", "json"};
 static const char *log_program = "?";
 static _Atomic enum log_level log_threshold = LOG_INFO;
 static _Atomic enum log_format log_format = LOG_TEXT;
-static _Atomic uint64_t log_lost;
+/* Counts of lines: lost since the start; and of those, told by a later one. */
+static _Atomic uint64_t log_lost, log_told;
 
 void log_init(const char *program, enum log_level level)
 {
@@ -117,8 +118,8 @@ static void put_line(enum log_level level, char *text)
         log_lost++;
         return;
     }
-    uint64_t lost = atomic_exchange(&log_lost, 0);
-    if (lost) {
+    uint64_t told = log_told, lost = log_lost - told;
+    if (lost && atomic_compare_exchange_strong(&log_told, &told, told + lost)) {
         char note[80];
 
         snprintf(note, sizeof(note),
@@ -133,6 +134,14 @@ static void put_line(enum log_level level, char *text)
     /* One write, so that lines of several threads don't mix. */
     written = write(STDERR_FILENO, line, make_line(level, text, line));
     (void)written;
+}
+
+uint64_t log_lines_lost(uint64_t *untold)
+{
+    uint64_t told = log_told, lost = log_lost; /* in this order */
+
+    *untold = lost - told;
+    return lost;
 }
 
 void log_line(enum log_level level, const char *format, ...)

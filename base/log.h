@@ -42,6 +42,11 @@ int log_enabled(enum log_level level);
 __attribute__((format(printf, 2, 3))) void log_line(enum log_level level,
                                                     const char *format, ...);
 
+/* log_lines_lost(untold): returns the number of lines lost since the start.
+ * *untold: those of them that no later line has counted yet; while the log is
+ * not read it only rises. Callable from any thread. */
+[[nodiscard]] uint64_t log_lines_lost(uint64_t *untold);
+
 /* Log lines of one kind in the current second, for a rate limit. Starts as
  * zero. */
 struct log_rate {

@@ -96,6 +96,10 @@ static inline uint32_t service_store_slot(const struct service *s)
     return (uint32_t)s->config.max_instances;
 }
 
+/* service_lost(service, name): counts an instance that went away, or that gets
+ * no work because it fails. */
+void service_lost(struct service *service, const char *name);
+
 /* service_freed(service): room may have become free: the loop's next turn
  * decides on waiting requests again. */
 void service_freed(struct service *service);

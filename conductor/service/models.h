@@ -8,6 +8,7 @@
 #include "base/entropy.h"
 #include "conductor/service/drains.h"
 #include "conductor/service/fleet/fleet.h"
+#include "conductor/service/losses.h"
 #include "conductor/service/tenant/tenants.h"
 
 /* Tokens in a block, if no entry of the model sets block_tokens. */
@@ -32,6 +33,7 @@ struct models {
     } past;
     struct fleet fleet;
     struct drains drains;
+    struct losses losses;
     struct access_log *access;
     struct exporter *exporter; /* of spans */
     struct tls *state_tls;     /* for connections to Redis; NULL = no TLS */

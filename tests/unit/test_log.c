@@ -110,8 +110,12 @@ static void test_nobody_reads(void)
     log_set_format(LOG_TEXT);
     CU_ASSERT_EQUAL_FATAL(pipe(ends), 0);
     CU_ASSERT_TRUE_FATAL(dup2(ends[1], STDERR_FILENO) >= 0);
+    uint64_t untold, before_all = log_lines_lost(&untold);
+    CU_ASSERT_EQUAL(untold, 0);
     for (int i = 0; i < 10000; i++)
         log_warn("line %d", i);
+    uint64_t lost_all = log_lines_lost(&untold) - before_all;
+    CU_ASSERT_EQUAL(untold, lost_all);
     n = read(ends[0], all, sizeof(all) - 1);
     log_warn("and on");
     n += read(ends[0], all + n, sizeof(all) - 1 - (size_t)n);
@@ -128,6 +132,9 @@ static void test_nobody_reads(void)
     while (lost[-1] != ' ')
         lost--;
     CU_ASSERT_EQUAL(atoi(lost) + whole, 10000);
+    CU_ASSERT_EQUAL(lost_all + (uint64_t)whole, 10000);
+    CU_ASSERT_EQUAL(log_lines_lost(&untold) - before_all, lost_all);
+    CU_ASSERT_EQUAL(untold, 0);
     close(ends[0]);
     close(ends[1]);
     close(before);

@@ -107,7 +107,7 @@ int ctl_ask(struct ctl *ctl, const char *body, const char *path, json_t **json)
     return rc;
 }
 
-int ctl_text(struct ctl *ctl, const char *path, char **text)
+int ctl_text(struct ctl *ctl, const char *path, char **text, int64_t *date_s)
 {
     struct exchange_answer answer;
     char error[1024];
@@ -119,6 +119,8 @@ int ctl_text(struct ctl *ctl, const char *path, char **text)
     }
     if (answer.status == 200) {
         *text = answer.body;
+        if (date_s)
+            *date_s = answer.date_s;
         return 0;
     }
     refused(ctl, path, &answer, (struct trouble){error, sizeof error});

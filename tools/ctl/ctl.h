@@ -19,6 +19,12 @@ struct ctl {
     int64_t timeout_us;
     double limit_s; /* of a drain, in s; 0 = no limit */
     bool once;      /* top: print one frame, without a screen */
+    /* diagnose: */
+    bool json;          /* print JSON */
+    double over_s;      /* time between its two readings, in s */
+    const char *bundle; /* file to write for a bug report; NULL = none */
+    const char *config; /* the conductor's configuration, for the bundle */
+    const char *log;    /* the conductor's log, for the bundle; NULL = none */
 };
 
 /* Values of `body`: GET, and POST without a body. */
@@ -36,8 +42,10 @@ struct ctl {
 [[nodiscard]] int ctl_try(struct ctl *ctl, const char *body, const char *path,
                           json_t **json, char *error, size_t size);
 
-/* Asks for text, as ctl_ask(); the caller frees it. */
-[[nodiscard]] int ctl_text(struct ctl *ctl, const char *path, char **text);
+/* Asks for text, as ctl_ask(); the caller frees it. *date_s: the time that the
+ * conductor's clock shows, Unix time, 0 = not told; NULL = not wanted. */
+[[nodiscard]] int ctl_text(struct ctl *ctl, const char *path, char **text,
+                           int64_t *date_s);
 
 /* Returns the path of an instance, or of an action on it (`what`): owned, or
  * NULL when out of memory. */
@@ -61,5 +69,6 @@ struct option_list;
 int ctl_instances(struct ctl *ctl, const struct option_list *words);
 int ctl_explain(struct ctl *ctl, const struct option_list *words);
 int ctl_top(struct ctl *ctl, const struct option_list *words);
+int ctl_diagnose(struct ctl *ctl, const struct option_list *words);
 
 #endif

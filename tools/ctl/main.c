@@ -25,7 +25,8 @@ static const struct option_usage usage = {
         "request went to its instance\n  reload             reads the "
         "configuration again, lists changes\n  top                live: pools, "
         "instances, hits, TTFT; q quits\n  metrics [TEXT]     metrics, or "
-        "those with TEXT in their line",
+        "those with TEXT in their line\n  diagnose           what is wrong, "
+        "causes first, and where the remedy is",
     .examples =
         "  conductorctl status\n"
         "  conductorctl --address 10.0.0.1:8082 --key-file admin.key drain p3\n"
@@ -37,8 +38,9 @@ static const struct option_usage usage = {
         "empty, of " CTL_CONFIG "\n(root and the group conductor may read the "
         "package's); else " CTL_ADDRESS
         ".\n\nExit status: 0 done; 1 the conductor refused, did not answer or "
-        "(status) is not\nready, or (metrics) no line has TEXT; 2 wrong "
-        "usage.\n",
+        "(status) is not\nready, or (metrics) no line has TEXT, or "
+        "(diagnose) something is wrong; 2 wrong\nusage, or (diagnose) the "
+        "conductor cannot be asked.\n",
 };
 
 static int show_status(struct ctl *ctl, const struct option_list *)
@@ -219,7 +221,7 @@ static int show_metrics(struct ctl *ctl, const struct option_list *words)
     char *text, *at, *line;
     bool found = false;
 
-    if (ctl_text(ctl, "/metrics", &text))
+    if (ctl_text(ctl, "/metrics", &text, NULL))
         return 1;
     at = text;
     while ((line = strsep(&at, "\n")))
@@ -251,6 +253,7 @@ static const struct command {
     {"reload", reload, 0, 0, ""},
     {"top", ctl_top, 0, 0, ""},
     {"metrics", show_metrics, 0, 1, "TEXT"},
+    {"diagnose", ctl_diagnose, 0, 0, ""},
 };
 
 /* Returns the command of the words, or NULL after printing the error. */
@@ -312,23 +315,33 @@ int main(int argc, char **argv)
     struct option_list words = {0};
     const char *key_file = NULL;
     double timeout_s = 30;
-    struct ctl ctl = {0};
+    struct ctl ctl = {.over_s = 5, .config = CTL_CONFIG};
     char why[600];
     const struct option_spec specs[] = {
         {"address", OPTION_TEXT, &address, "HOST:PORT", 0, 0,
          "the conductor's address for operators (admin_listen, or listen); "
          "https://HOST:PORT with admin_tls (default: see below)",
          .letter = 'a'},
+        {"bundle", OPTION_OUTPUT, &ctl.bundle, "FILE", 0, 0,
+         "diagnose: write a report without prompts and keys"},
         {"ca-file", OPTION_TEXT, &ca_file, "FILE", 0, 0,
          "https: PEM with the certificate authorities to trust (default: the "
          "machine's)"},
+        {"config", OPTION_TEXT, &ctl.config, "FILE", 0, 0,
+         "diagnose: configuration for the bundle"},
+        {"json", OPTION_FLAG, &ctl.json, NULL, 0, 0,
+         "diagnose: print JSON, with all checks"},
         {"key-file", OPTION_TEXT, &key_file, "FILE", 0, 0,
          "file with the key of the conductor's admin_key_file", .letter = 'k'},
         {"limit", OPTION_NUMBER, &ctl.limit_s, "S", 0.001, 86400,
          "drain: seconds that running requests get to finish (default no "
          "limit)"},
+        {"log", OPTION_TEXT, &ctl.log, "FILE", 0, 0,
+         "diagnose: log whose end the bundle has"},
         {"once", OPTION_FLAG, &ctl.once, NULL, 0, 0,
          "top: print one frame and exit"},
+        {"over", OPTION_NUMBER, &ctl.over_s, "S", 0.1, 600,
+         "diagnose: seconds between two readings"},
         {"timeout", OPTION_NUMBER, &timeout_s, "S", 0.1, 3600,
          "time limit for an answer, in seconds"},
         {"", OPTION_LIST, &words, NULL, 0, 0, NULL},

@@ -43,7 +43,7 @@ static void failed(struct engine *e, bool probe, bool unreachable,
         health != HEALTH_READY)
         return;
     pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
-    s->metrics.workers_lost++;
+    service_lost(s, e->config->name);
     if (!e->health.on_trial)
         e->health.trials = 0;
     else if (!probe && e->health.trials < TRIALS_MAX)

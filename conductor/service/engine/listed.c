@@ -147,7 +147,7 @@ static void lose_model(struct engine *e, const char *why)
         return;
     e->list.other_model = true;
     if (pool_get(s->pool, e->id)->health == HEALTH_READY)
-        s->metrics.workers_lost++;
+        service_lost(s, e->config->name);
     pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
     engine_clear(e);
     log_warn("engine %s gets no work: %s", e->config->name, why);

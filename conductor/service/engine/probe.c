@@ -168,7 +168,7 @@ static void refuse_work(struct engine *e)
                  e->config->name, e->health.probe_status);
     e->health.key_refused = true;
     if (pool_get(s->pool, e->id)->health == HEALTH_READY)
-        s->metrics.workers_lost++;
+        service_lost(s, e->config->name);
     pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
 }
 

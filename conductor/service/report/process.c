@@ -2,11 +2,14 @@
  * the version. */
 #include <dirent.h>
 #include <event2/buffer.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "conductor/service/report/internal.h"
 
 /* Newer kernels give the number as the folder's size; else count the names. */
@@ -41,6 +44,54 @@ static void read_memory(double *virtual_bytes, double *resident_bytes)
     *resident_bytes = (double)resident * page;
 }
 
+/* Returns the number in a file below /sys/fs/cgroup, or `most` if there is none
+ * or it is larger; "max" is none. */
+static double read_limit(const char *path, double most)
+{
+    double limit = most;
+    FILE *f = fopen(path, "re");
+
+    if (f && fscanf(f, "%lf", &limit) != 1)
+        limit = most;
+    if (f)
+        fclose(f);
+    return limit > 0 && limit < most ? limit : most;
+}
+
+/* Returns the least of the machine's memory, RLIMIT_AS, and the limit of the
+ * process's control group, version 1 or 2. In a container the group may be the
+ * root of the tree that it sees. */
+static double memory_limit(void)
+{
+    double most =
+        (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    char line[600], path[700];
+    struct rlimit space;
+    FILE *f = fopen("/proc/self/cgroup", "re");
+
+    while (f && fgets(line, sizeof(line), f)) {
+        char *group = strchr(line, '/');
+
+        line[strcspn(line, "\n")] = '\0';
+        if (group && strncmp(line, "0::", 3) == 0) {
+            snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", group);
+            most = read_limit(path, most);
+        } else if (group && strstr(line, ":memory:")) {
+            snprintf(path, sizeof(path),
+                     "/sys/fs/cgroup/memory%s/memory.limit_in_bytes", group);
+            most = read_limit(path, most);
+        }
+    }
+    if (f)
+        fclose(f);
+    most = read_limit("/sys/fs/cgroup/memory.max", most);
+    most = read_limit("/sys/fs/cgroup/memory/memory.limit_in_bytes", most);
+    if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY &&
+        (double)space.rlim_cur < most)
+        most = (double)space.rlim_cur;
+    return most;
+}
+
 static double seconds(struct timeval t)
 {
     return (double)t.tv_sec + (double)t.tv_usec / 1e6;
@@ -70,14 +121,29 @@ int report_process(double start_s, struct evbuffer *out)
         {"start_time_seconds", "gauge",
          "Start time of the process, in Unix time.", start_s},
     };
+    uint64_t untold, lost = log_lines_lost(&untold);
 
-    bad = evbuffer_add_printf(
-              out,
-              "# HELP conductor_build_info Version of the running program; "
-              "always 1.\n"
-              "# TYPE conductor_build_info gauge\n"
-              "conductor_build_info{version=\"%s\"} 1\n",
-              CONDUCTOR_VERSION) < 0;
+    bad =
+        evbuffer_add_printf(
+            out,
+            "# HELP conductor_build_info Version of the running program; "
+            "always 1.\n"
+            "# TYPE conductor_build_info gauge\n"
+            "conductor_build_info{version=\"%s\"} 1\n"
+            "# HELP conductor_memory_limit_bytes Memory that the process may "
+            "use: the machine's, or a lower limit of its control group or "
+            "RLIMIT_AS.\n"
+            "# TYPE conductor_memory_limit_bytes gauge\n"
+            "conductor_memory_limit_bytes %.15g\n"
+            "# HELP conductor_log_lost_total Lines of the log lost because "
+            "they could not be written.\n"
+            "# TYPE conductor_log_lost_total counter\n"
+            "conductor_log_lost_total %" PRIu64 "\n"
+            "# HELP conductor_log_lost_untold Lines of the log lost since the "
+            "last one that was written.\n"
+            "# TYPE conductor_log_lost_untold gauge\n"
+            "conductor_log_lost_untold %" PRIu64 "\n",
+            CONDUCTOR_VERSION, memory_limit(), lost, untold) < 0;
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         bad |= evbuffer_add_printf(out,
                                    "# HELP process_%s %s\n"

@@ -163,6 +163,8 @@ static bool peers(struct models_report *r, struct evbuffer *out, int64_t)
 
 static bool process(struct models_report *r, struct evbuffer *out, int64_t)
 {
+    r->bad |= losses_write(&r->models->losses, &r->models->drains,
+                           clock_now_us(), out);
     r->bad |= report_process(r->models->start_s, out);
     return true;
 }

@@ -90,7 +90,7 @@ static bool on_left(void *arg, struct worker_link *link, const char *reason)
     w->link = NULL;
     s->native.n_workers--;
     service_set_window(s);
-    s->metrics.workers_lost++;
+    service_lost(s, w->hello.name);
     pool_set_health(s->pool, id, HEALTH_GONE);
     for (uint32_t i = 0; i < s->requests.size; i++) {
         struct service_request *request = s->requests.by_slot[i];

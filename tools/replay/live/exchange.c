@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -31,6 +32,11 @@ static void on_answer(struct evhttp_request *request, void *arg)
     event_base_loopbreak(get->base);
     if (!request || evhttp_request_get_response_code(request) == 0)
         return;
+    const char *date =
+        evhttp_find_header(evhttp_request_get_input_headers(request), "Date");
+    struct tm tm = {0};
+    if (date && strptime(date, "%a, %d %b %Y %H:%M:%S GMT", &tm))
+        a->date_s = timegm(&tm);
     struct evbuffer *input = evhttp_request_get_input_buffer(request);
     a->n = evbuffer_get_length(input);
     a->body = malloc(a->n + 1);

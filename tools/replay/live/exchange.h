@@ -19,6 +19,7 @@ struct exchange_answer {
     int status;
     char *body; /* (n), owned, NUL-terminated */
     size_t n;
+    int64_t date_s; /* its Date header, Unix time; 0 = none */
 };
 
 /*

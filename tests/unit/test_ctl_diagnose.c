@@ -1,0 +1,244 @@
+/* conductorctl diagnose: what it makes of a conductor's answers, and what the
+ * bundle leaves out. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tests/unit/suite.h"
+#include "tools/ctl/bundle.h"
+#include "tools/ctl/checks.h"
+
+static const char well[] =
+    "# HELP conductor_instance_ready 1 while it gets requests.\n"
+    "# TYPE conductor_instance_ready gauge\n"
+    "conductor_instance_ready{instance=\"p0\"} 1\n"
+    "conductor_instance_ready{instance=\"p1\"} 0\n"
+    "conductor_instance_draining{instance=\"p0\"} 0\n"
+    "conductor_instance_draining{instance=\"p1\"} 1\n"
+    "conductor_instance_losses{instance=\"p1\"} 2\n"
+    "conductor_instance_prefill_correction_ratio{instance=\"p0\"} 1.5\n"
+    "conductor_instance_prefill_correction_ratio{instance=\"p1\"} 0\n"
+    "conductor_engine_events_state{instance=\"e0\"} -1\n"
+    "conductor_engine_events_state{instance=\"e1\"} 0\n"
+    "conductor_state_up 1\n"
+    "process_resident_memory_bytes 800\n"
+    "conductor_memory_limit_bytes 1000\n"
+    "conductor_index_unindexed_blocks 0\n"
+    "conductor_build_info{version=\"" CONDUCTOR_VERSION "\"} 1\n";
+
+/* Reads metrics and, of other views, nothing. */
+static void read_in(const char *before, const char *now, struct readings *r)
+{
+    *r = (struct readings){.over_s = 5, .clock_ahead_s = NAN};
+    r->ready = json_pack("{s:b, s:{s:b}}", "ready", 1, "models", "m", 1);
+    CU_ASSERT_EQUAL_FATAL(samples_cut(strdup(before), &r->before), 0);
+    CU_ASSERT_EQUAL_FATAL(samples_cut(strdup(now), &r->now), 0);
+}
+
+/* Checks that of `well` with more lines only `check` is found, of `subject`;
+ * NULL = nothing. */
+static void finds(const char *before, const char *more, const char *check,
+                  const char *subject)
+{
+    char text[sizeof well + 1000];
+    struct findings *f = malloc(sizeof(*f));
+    struct readings r;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    snprintf(text, sizeof text, "%s%s", well, more);
+    read_in(before, text, &r);
+    checks_run(&r, f);
+    CU_ASSERT_EQUAL(f->n, check ? 1 : 0);
+    if (f->n && check) {
+        CU_ASSERT_STRING_EQUAL(f->all[0].check->name, check);
+        CU_ASSERT_STRING_EQUAL(f->all[0].subject, subject);
+    }
+    readings_free(&r);
+    free(f);
+}
+
+/* At its limit each value is well, beyond it it is not. */
+static void test_limits(void)
+{
+    char line[200];
+
+    finds("", "", NULL, "");
+    finds("", "conductor_instance_losses{instance=\"p0\"} 3\n", "losses", "p0");
+    finds("", "conductor_engine_events_state{instance=\"e2\"} 2\n", "events",
+          "e2");
+    finds("", "conductor_store_events_state{store=\"s\"} 1\n", "store_events",
+          "s");
+    finds("", "process_resident_memory_bytes 1\n", "memory", "");
+    finds("", "conductor_index_unindexed_blocks 1\n", "index", "");
+    finds("", "conductor_index_evicted_blocks_total 7\n", "index", "");
+    finds("conductor_index_evicted_blocks_total 7\n",
+          "conductor_index_evicted_blocks_total 7\n", NULL, "");
+    finds("",
+          "conductor_instance_prefill_correction_ratio{instance=\"a\"} 1.51\n",
+          "correction", "a");
+    finds("",
+          "conductor_instance_prefill_correction_ratio{instance=\"a\"} 0.66\n",
+          "correction", "a");
+    finds("", "conductor_log_lost_untold 1\n", "log_lost", "log");
+    finds("", "conductor_access_log_lost_total 1\n", "log_lost", "access log");
+    finds("",
+          "conductor_loop_lag_seconds_bucket{le=\"0.02\"} 45\n"
+          "conductor_loop_lag_seconds_count 50\n",
+          NULL, "");
+    finds("",
+          "conductor_loop_lag_seconds_bucket{le=\"0.02\"} 44\n"
+          "conductor_loop_lag_seconds_count 50\n",
+          "loop_lag", "");
+    finds("conductor_loop_lag_seconds_count 100\n",
+          "conductor_loop_lag_seconds_bucket{le=\"0.02\"} 44\n"
+          "conductor_loop_lag_seconds_count 110\n",
+          NULL, "");
+    for (int days = -1; days < 20; days++) {
+        snprintf(line, sizeof line,
+                 "conductor_certificate_expires_seconds{option=\"c\"} %lld\n",
+                 (long long)time(NULL) + days * 86400 + 3600);
+        finds("", line,
+              days < 0    ? "certificate_expired"
+              : days < 14 ? "certificate"
+                          : NULL,
+              "c");
+    }
+}
+
+/* A cause stands before what it causes. */
+static void test_order(void)
+{
+    static const char *const before[][2] = {
+        {"losses", "model_ready"},
+        {"losses", "responses_5xx"},
+        {"instance_ready", "ttft"},
+        {"loop_lag", "ttft"},
+        {"events", "hits"},
+        {"index", "hits"},
+        {"correction", "promises"},
+        {"correction", "rejected"},
+        {"state_up", "hits"},
+        {"memory", "certificate"},
+        {"certificate_expired", "model_ready"},
+    };
+
+    for (size_t i = 0; i < sizeof before / sizeof before[0]; i++) {
+        size_t at[2] = {checks_n, checks_n};
+
+        for (size_t k = 0; k < 2; k++)
+            for (size_t c = 0; c < checks_n; c++)
+                if (strcmp(checks[c].name, before[i][k]) == 0)
+                    at[k] = c;
+        CU_ASSERT(at[0] < at[1] && at[1] < checks_n);
+    }
+}
+
+/* More findings than are kept are counted. */
+static void test_bound(void)
+{
+    static char text[20000];
+    struct findings *f = malloc(sizeof(*f));
+    struct readings r;
+    int n = 0;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    for (unsigned i = 0; i < FINDINGS_MAX + 5; i++)
+        n += sprintf(text + n,
+                     "conductor_instance_losses{instance=\"w%u\"} 9\n", i);
+    read_in("", text, &r);
+    checks_run(&r, f);
+    CU_ASSERT_EQUAL(f->n, FINDINGS_MAX);
+    CU_ASSERT_EQUAL(f->left_out, 5);
+    readings_free(&r);
+    free(f);
+}
+
+static void test_labels(void)
+{
+    struct samples s;
+    char text[64];
+
+    CU_ASSERT_EQUAL_FATAL(
+        samples_cut(strdup("a{x=\"1\",yx=\"2\"} 3\n"
+                           "a{instance=\"q\\\"} {\\\\\"} 4e1\nb -1\nb\nb x\n"
+                           "{} 1\n# b 7\n\nc{x=\"1\" 5\n"
+                           "d{x=\"\x1b[2J\"} 1"),
+                    &s),
+        0);
+    CU_ASSERT_EQUAL(s.n, 5);
+    CU_ASSERT_EQUAL(samples_sum(&s, "a", NULL), 43);
+    CU_ASSERT_EQUAL(samples_sum(&s, "a", "x=\"1\""), 3);
+    CU_ASSERT_EQUAL(samples_sum(&s, "b", NULL), -1);
+    const struct sample *one = samples_next(&s, "a", NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(one);
+    CU_ASSERT_STRING_EQUAL(sample_label(one, "x", text, sizeof text), "1");
+    CU_ASSERT_STRING_EQUAL(sample_label(one, "yx", text, sizeof text), "2");
+    CU_ASSERT_STRING_EQUAL(sample_label(one, "y", text, sizeof text), "");
+    one = samples_next(&s, "a", one);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(one);
+    CU_ASSERT_STRING_EQUAL(sample_label(one, "instance", text, sizeof text),
+                           "q\"} {\\");
+    CU_ASSERT_STRING_EQUAL(sample_label(one, "instance", text, 3), "q\"");
+    CU_ASSERT_PTR_NULL(samples_next(&s, "a", one));
+    one = samples_next(&s, "d", NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(one);
+    CU_ASSERT_STRING_EQUAL(sample_label(one, "x", text, sizeof text), "?[2J");
+    samples_free(&s);
+}
+
+/* Metrics of which random bytes were changed do no harm. */
+static void test_damaged(void)
+{
+    struct findings *f = malloc(sizeof(*f));
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    srand(7);
+    for (int i = 0; i < 20000; i++) {
+        char text[sizeof well];
+        struct readings r;
+
+        memcpy(text, well, sizeof well);
+        for (int k = rand() % 8; k >= 0; k--)
+            text[(size_t)rand() % (sizeof well - 1)] =
+                "{}\"\\ \n=,#e-9x"[rand() % 13];
+        read_in(well, text, &r);
+        checks_run(&r, f);
+        readings_free(&r);
+    }
+    free(f);
+}
+
+static void test_scrub(void)
+{
+    static const char *const pairs[][2] = {
+        {"redis://:S@h:1,g:2/0", "redis://-@h:1,g:2/0"},
+        {"redis://:S@S@S@h", "redis://-@h"},
+        {"http://u:S@h/p and http://v:S@g", "http://-@h/p and http://-@g"},
+        {"http://h:1/p", "http://h:1/p"},
+        {"GET /admin/blocks?prompt=S+S 200", "GET /admin/blocks?- 200"},
+        {"what? yes=no", "what? yes=no"},
+        {"Authorization: Bearer S, bearer S",
+         "Authorization: Bearer - bearer -"},
+        {"x-request-id 'S S', traceparent 'S'",
+         "x-request-id '-', traceparent '-'"},
+        {"x-request-id 'S", "x-request-id '-"},
+        {"://@?=", "://@?="},
+        {"Bearer ", "Bearer "},
+        {"", ""},
+    };
+    char text[200];
+
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        snprintf(text, sizeof text, "%s", pairs[i][0]);
+        bundle_scrub(text);
+        CU_ASSERT_STRING_EQUAL(text, pairs[i][1]);
+    }
+}
+
+static const struct suite_test tests[] = {
+    {"limits", test_limits}, {"order", test_order},     {"bound", test_bound},
+    {"labels", test_labels}, {"damaged", test_damaged}, {"scrub", test_scrub},
+};
+SUITE("ctl_diagnose", tests)

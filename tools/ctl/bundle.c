@@ -1,0 +1,250 @@
+/* See bundle.h. */
+#include "tools/ctl/bundle.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/json_fields.h"
+#include "base/options.h"
+
+#define LOG_BYTES ((long)64 << 10)
+#define CONFIG_BYTES ((size_t)8 << 20)
+#define REMOVED "[removed]"
+
+/* Returns the length of a word: up to a blank, a quote or the end. */
+static size_t word(const char *text)
+{
+    return strcspn(text, " \t\r\n\"'<>");
+}
+
+/* Overwrites text[0 .. n) by `by`, of at most n bytes, or of fewer than n + 1.
+ */
+static void replace(char *text, size_t n, const char *by)
+{
+    size_t m = strlen(by) < n ? strlen(by) : n;
+
+    memcpy(text, by, m);
+    memmove(text + m, text + n, strlen(text + n) + 1);
+}
+
+/* Replaces what stands between `begin` and the next quote. */
+static void scrub_quoted(char *text, const char *begin)
+{
+    size_t n = strlen(begin);
+
+    for (char *at = text; (at = strstr(at, begin)); at += n)
+        replace(at + n, strcspn(at + n, "'\n"), "-");
+}
+
+void bundle_scrub(char *text)
+{
+    for (char *at = text; (at = strstr(at, "://")); at += 3) {
+        size_t n = word(at + 3), user = 0;
+
+        for (size_t i = 0; i < n; i++)
+            if (at[3 + i] == '@')
+                user = i;
+        replace(at + 3, user, "-");
+    }
+    for (char *at = text; (at = strchr(at, '?')); at++) {
+        size_t name = strspn(at + 1, "abcdefghijklmnopqrstuvwxyz_"
+                                     "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+
+        if (name > 0 && at[1 + name] == '=')
+            replace(at + 1, word(at + 1), "-");
+    }
+    for (char *at = text; (at = strcasestr(at, "bearer ")); at += 7)
+        replace(at + 7, word(at + 7), "-");
+    scrub_quoted(text, "x-request-id '");
+    scrub_quoted(text, "traceparent '");
+}
+
+/* Returns a string of JSON, scrubbed; bytes beyond ASCII become '?' if they are
+ * not UTF-8. NULL when out of memory. */
+static json_t *string_of(const char *text)
+{
+    char *copy = strdup(text);
+    json_t *json;
+
+    if (!copy)
+        return NULL;
+    bundle_scrub(copy);
+    json = json_string(copy);
+    if (!json) {
+        for (char *c = copy; *c; c++)
+            if ((unsigned char)*c >= 0x80)
+                *c = '?';
+        json = json_string(copy);
+    }
+    free(copy);
+    return json;
+}
+
+static bool says_secret(const char *name)
+{
+    static const char *const words[] = {"key",   "secret", "password",
+                                        "token", "salt",   "credential"};
+    size_t n = strlen(name);
+
+    if (n > 5 && strcmp(name + n - 5, "_file") == 0)
+        return false;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcasestr(name, words[i]))
+            return true;
+    return false;
+}
+
+/* Names of what clients call their requests and sessions. */
+static bool is_clients(const char *name)
+{
+    return strcmp(name, "client_request_id") == 0 ||
+           strcmp(name, "traceparent") == 0 || strcmp(name, "session") == 0;
+}
+
+/* Returns a copy without what `removed` names, and with scrubbed texts. Objects
+ * in objects end at the depth that jansson parses. */
+static json_t *clean(const json_t *from, bool (*removed)(const char *name))
+{
+    const json_t *value;
+    const char *key;
+    json_t *to;
+    size_t i;
+
+    if (json_is_string(from))
+        return string_of(json_string_value(from));
+    if (json_is_array(from)) {
+        to = json_array();
+        json_array_foreach(from, i, value)
+        {
+            json_array_append_new(to, clean(value, removed));
+        }
+        return to;
+    }
+    if (!json_is_object(from))
+        return json_deep_copy(from);
+    to = json_object();
+    json_object_foreach((json_t *)(uintptr_t)from, key, value)
+    {
+        bool out = removed && removed(key) &&
+                   (json_is_string(value) || json_is_object(value));
+
+        json_object_set_new(to, key,
+                            out ? json_string(REMOVED) : clean(value, removed));
+    }
+    return to;
+}
+
+static void take_config(struct fields *, const struct fields_object *root,
+                        void *into)
+{
+    *(json_t **)into = clean(root->json, says_secret);
+}
+
+static json_t *config_of(const char *file)
+{
+    char why[600] = "";
+    struct fields f = {"", file, why, sizeof why, 0};
+    json_t *json = NULL;
+    int rc = fields_read(&f, NULL, CONFIG_BYTES, take_config, &json);
+
+    if (rc == 0)
+        return json;
+    if (!*why)
+        snprintf(why, sizeof why, "%s: %s", file, strerror(-rc));
+    return json_pack("{s:o}", "not_read", string_of(why));
+}
+
+/* Returns the last LOG_BYTES of the log, from the begin of a line. */
+static json_t *log_of(const char *file)
+{
+    char *text = calloc(1, (size_t)LOG_BYTES + 1), why[600], *line;
+    FILE *f = text ? fopen(file, "re") : NULL;
+    json_t *json;
+    size_t n;
+
+    if (!f) {
+        snprintf(why, sizeof why, "not read: %s: %s", file, strerror(errno));
+        free(text);
+        return string_of(why);
+    }
+    long end = fseek(f, 0, SEEK_END) == 0 ? ftell(f) : 0;
+    long from = end > LOG_BYTES ? end - LOG_BYTES : 0;
+    if (end > 0 && fseek(f, from, SEEK_SET))
+        from = 0;
+    n = fread(text, 1, (size_t)LOG_BYTES, f);
+    fclose(f);
+    for (size_t i = 0; i < n; i++)
+        if (text[i] == '\0')
+            text[i] = '?';
+    line = from > 0 ? strchr(text, '\n') : NULL;
+    json = string_of(line ? line + 1 : text);
+    free(text);
+    return json;
+}
+
+static json_t *all_of(const struct ctl *ctl, const struct readings *r,
+                      const json_t *diagnosis)
+{
+    const time_t now = time(NULL);
+    char made[32];
+    struct tm tm;
+
+    strftime(made, sizeof made, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
+    return json_pack(
+        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o?, s:o}", "made",
+        made, "conductorctl", CONDUCTOR_VERSION, "diagnosis",
+        clean(diagnosis, NULL), "health", clean(r->health, NULL), "ready",
+        clean(r->ready, NULL), "instances", clean(r->instances, NULL),
+        "overview", clean(r->overview, NULL), "history",
+        clean(r->history, NULL), "metrics", string_of(r->now.whole),
+        "decisions",
+        r->decisions ? clean(r->decisions, is_clients) : json_null(), "log",
+        ctl->log ? log_of(ctl->log) : NULL, "config", config_of(ctl->config));
+}
+
+/* Writes the object; the history, which is long, on one line. Returns 0 or a
+ * positive errno. */
+static int write_all(const json_t *all, FILE *f)
+{
+    const char *key, *sign = "{";
+    const json_t *value;
+
+    errno = EIO;
+    json_object_foreach((json_t *)(uintptr_t)all, key, value)
+    {
+        bool long_one = strcmp(key, "history") == 0;
+
+        if (fprintf(f, "%s\n\"%s\": ", sign, key) < 0 ||
+            json_dumpf(value, f,
+                       JSON_ENCODE_ANY | JSON_REAL_PRECISION(9) |
+                           (long_one ? JSON_COMPACT : JSON_INDENT(1))))
+            return errno;
+        sign = ",";
+    }
+    return fprintf(f, "\n}\n") < 0 ? errno : 0;
+}
+
+int bundle_write(const struct ctl *ctl, const struct readings *r,
+                 const json_t *diagnosis)
+{
+    json_t *all = all_of(ctl, r, diagnosis);
+    int rc;
+
+    if (!all) {
+        options_complain(CTL_NAME, "--bundle: out of memory");
+        return 1;
+    }
+    FILE *f = fopen(ctl->bundle, "we");
+    rc = f ? write_all(all, f) : errno;
+    if (f && fclose(f) && rc == 0)
+        rc = errno;
+    json_decref(all);
+    if (rc)
+        options_complain(CTL_NAME, "--bundle: %s: %s", ctl->bundle,
+                         strerror(rc));
+    return rc != 0;
+}
