@@ -124,10 +124,11 @@ class Search:
         mixes = [m for m in mixes if self.is_open(m, self.failed)]
         while mixes:
             seen, probes = len(self.failed), []
+            at_once = self.at_once if self.bound is not None else 1
             for mix in mixes:
                 if not any(is_within(mix, p) for p in probes):
                     probes.append(self.lift(mix, dims))
-                if len(probes) == self.at_once:
+                if len(probes) == at_once:
                     break
             self.ask_for(probes)
             mixes = [m for m in mixes if self.is_open(m, self.failed[seen:])]

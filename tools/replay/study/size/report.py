@@ -81,8 +81,9 @@ def size_charts(z):
                             square=True, whole=True))
     x = 'price_per_hour' if z['priced'] else 'nodes'
     best = {}
+    dearest = 1.5 * max(e[x] for e in (answer, z['spare'] or answer))
     for e in [answer, *ended, *z['below'], *answer['lost']]:
-        if e['result']:
+        if e['result'] and e[x] <= dearest:
             at = best.setdefault(e[x], [0.0, 0.0])
             at[0] = max(at[0], e['result']['effective_ratio'])
             at[1] = max(at[1], e['result']['effective_token_ratio'])
@@ -138,6 +139,7 @@ def capacity_charts(z, curve, name):
 # Sections.
 
 def buy_table(z, plan):
+    """The nodes, and what they cost."""
     prices = {k['label']: k['price_per_hour'] for k in z['kinds']}
     rows = []
     for label, p, d in plan['mix']:
@@ -146,11 +148,12 @@ def buy_table(z, plan):
             if n:
                 price = prices[label]
                 rows.append([n, label, role] + (
-                    ['', ''] if price is None else
+                    [] if price is None else
                     [f'{price:,.2f}', f'{n * price:,.2f}']))
-    if plan['price_per_hour'] is not None:
-        rows.append([plan['nodes'], 'in all', '', '',
-                     f'{plan["price_per_hour"]:,.2f}'])
+    if plan['price_per_hour'] is None:
+        return table(['>nodes', 'kind', 'role'], rows)
+    rows.append([plan['nodes'], 'in all', '', '',
+                 f'{plan["price_per_hour"]:,.2f}'])
     return table(['>nodes', 'kind', 'role', '>each, an hour', '>an hour'],
                  rows)
 
@@ -158,7 +161,7 @@ def buy_table(z, plan):
 def cost_text(plan):
     price = plan['price_per_hour']
     if price is None:
-        return 'The files name no price.'
+        return ''
     return (f'{money(price)}, {price * HOURS_A_MONTH:,.0f} a month of '
             f'{HOURS_A_MONTH} hours.')
 

@@ -256,11 +256,11 @@ class Sizing:
         for i, (kind, role, _) in enumerate(self.space.dims):
             if mix[i] == 0:
                 continue
-            label = (f'{self.kinds[kind].label} '
-                     if len(self.kinds) > 1 else '')
+            label = (f'one {self.kinds[kind].label}'
+                     if len(self.kinds) > 1 else 'a')
             what = ('node' if self.coupled or not self.decodes else
                     f'{("prefill", "decode")[role]} node')
-            found.append((f'a {label}{what}',
+            found.append((f'{label} {what}',
                           mix[:i] + (mix[i] - 1,) + mix[i + 1:]))
         return found
 

@@ -80,9 +80,14 @@ def load_text(curve):
     else:
         text = (f'holds up to {holds:.3g} times the load, and breaks at '
                 f'{fails:.3g}')
-    return text + (f' (over {len(parts) - 1} resampled traces: '
-                   f'{min(parts[1:]):.3g} to {max(parts[1:]):.3g})'
-                   if len(parts) > 1 else '')
+    least, most = min(parts[1:], default=0), max(parts[1:], default=0)
+    if len(parts) == 1:
+        return text
+    if most == 0:
+        return f'{text} (and so on {count(len(parts) - 1, "resampled trace")})'
+    return (f'{text} (over {count(len(parts) - 1, "resampled trace")}: '
+            f'{least:.3g} to {most:.3g}' +
+            (' or more)' if most >= curve['highest'] else ')'))
 
 
 def print_plan(z, plan):
