@@ -205,6 +205,8 @@ def draw(path, title, charts, columns=None):
     rows = -(-len(charts) // columns)
     figure = Figure((max(sum(widths), 1 + 1.3 * LETTER * len(title)),
                      0.4 + HEIGHT * rows), layout='constrained')
+    if rows > 1:  # a frame's title must not touch the labels above
+        figure.get_layout_engine().set(h_pad=0.12)
     frames = figure.subplots(rows, columns, squeeze=False,
                              gridspec_kw={'width_ratios': widths})
     for ax, chart in zip(frames.flat, charts):
