@@ -166,12 +166,17 @@ def cost_text(plan):
             f'{HOURS_A_MONTH} hours.')
 
 
+def hopeless(z):
+    lines = words.hopeless_text(z).replace('with\nall', 'with all')
+    return text(''.join(f'{line}. ' for line in lines.splitlines()))
+
+
 def head(z):
     """The answer in a box."""
     answer, spare = z['answer'], z['spare']
     if answer is None:
         return ('<p class="answer missed"><b>No cluster that was allowed meets '
-                f'the target.</b> {text(words.hopeless_text(z))}</p>')
+                f'the target.</b> {hopeless(z)}</p>')
     lines = []
     if z['fixed']:
         lines.append(f'<b>The cluster as it is: {text(answer["name"])}.</b> '
@@ -295,7 +300,7 @@ def basis_section(z):
         f'{z["speed"]:g}. Limits of each request: {text(words.slos(z))}; '
         f'target: {text(words.asked(z))}. Links of '
         f'{z["kinds"][0]["link_gbps"]:g} Gbit/s, policy {text(z["policy"])}, '
-        f'{text(z["version"])}. {text(words.hopeless_text(z))}</p>')
+        f'{text(z["version"])}. {hopeless(z)}</p>')
 
 
 def sure_section(z):

@@ -245,10 +245,10 @@ class Sizing:
         parts = [[f'{n[role]} {label}' for label, *n in self.counts(mix)
                   if n[role]] for role in self.space.roles]
         if d == 0:
-            return ' and '.join(parts[0]) + (
+            return words.listed(parts[0]) + (
                 '' if self.coupled else ' that prefill')
-        return (f'{p + d} nodes: prefill on {" and ".join(parts[0])}, decode '
-                f'on {" and ".join(parts[1])}{ratio}')
+        return (f'{p + d} nodes: prefill on {words.listed(parts[0])}; decode '
+                f'on {words.listed(parts[1])}{ratio}')
 
     def lost(self, mix):
         """Returns [(which node, the mix without it)]."""

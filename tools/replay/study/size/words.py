@@ -7,6 +7,12 @@ def count(n, what, many=None):
     return f'{n:,} {what if n == 1 else many or what + "s"}'
 
 
+def listed(parts):
+    """Returns "a, b and c"; "none" of nothing."""
+    return ' and '.join(filter(None, (', '.join(parts[:-1]), *parts[-1:]))
+                        ) or 'none'
+
+
 def money(price):
     return f'{price:,.2f} an hour'
 
@@ -85,9 +91,10 @@ def load_text(curve):
         return text
     if most == 0:
         return f'{text} (and so on {count(len(parts) - 1, "resampled trace")})'
+    ends = ([] if least >= curve['highest'] else [f'{least:.3g}']) + [
+        f'{most:.3g}' + (' or more' if most >= curve['highest'] else '')]
     return (f'{text} (over {count(len(parts) - 1, "resampled trace")}: '
-            f'{least:.3g} to {most:.3g}' +
-            (' or more)' if most >= curve['highest'] else ')'))
+            f'{" to ".join(ends)})')
 
 
 def print_plan(z, plan):
