@@ -304,6 +304,7 @@ static void read_cluster(struct fields *f, const struct fields_object *root,
                          void *into)
 {
     struct cluster *c = into;
+    const double unknown = 1.0;
     char why[CLUSTER_ERROR_BYTES];
 
     fields_constant(f, root, "format", "conductor-cluster");
@@ -312,8 +313,10 @@ static void read_cluster(struct fields *f, const struct fields_object *root,
         f, root,
         "format version name about model cost prefill decode "
         "coupled links conventions prefill_error_sigma "
-        "decode_error_sigma node_speed speeds_known max_tokens first_token");
+        "decode_error_sigma node_speed speeds_known max_tokens first_token "
+        "price_per_hour price_source source");
     fields_text(f, root, "name", c->name, sizeof(c->name), NULL);
+    fields_number(f, root, "price_per_hour", 1e-6, 1e9, &unknown);
     struct fields_object o = fields_object(f, root, "model", "model.", false);
 
     fields_known(f, &o, "layers kv_bytes_per_token block_tokens");

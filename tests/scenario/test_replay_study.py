@@ -13,8 +13,11 @@ from harness import (REPLAY, ROOT, FolderCase, computes_long, program,
                      read_file, replay)
 from test_replay import SAMPLE
 
-sys.path.append(os.path.join(ROOT, 'tools', 'replay', 'study', 'compare'))
+for folder in 'compare', 'size':
+    sys.path.append(os.path.join(ROOT, 'tools', 'replay', 'study', folder))
+import capacity
 import compare
+import mixes
 
 CLUSTERS = os.path.join(ROOT, 'traces', 'clusters')
 REFERENCE = os.path.join(CLUSTERS, 'reference-16.json')
@@ -43,6 +46,127 @@ class Means(unittest.TestCase):
         for got, value in ((case.effective, 0.1), (case.goodput, 0.5),
                            (case.held, 1)):
             self.assertAlmostEqual(got, value)
+
+
+class Mixes(unittest.TestCase):
+    """The search for the cheapest mix against trying all."""
+
+    def space(self, random):
+        kinds, roles = random.choice([1, 2, 3]), random.choice([[0], [0, 1]])
+        most = [random.randrange(1, 7 if kinds < 3 else 4) for _ in range(2)]
+        prices = [random.randrange(1, 9) for _ in range(kinds)]
+        return mixes.Space([(k, r, prices[k]) for r in roles
+                            for k in range(kinds)],
+                           (most[0], most[1] if 1 in roles else 0))
+
+    def by_hand(self, space, ask):
+        tried = [(m, *ask([m])[0]) for m in space.mixes(range(len(
+            space.dims)))]
+        return min(((space.price(m), -share, space.nodes(m, 0), m)
+                    for m, meets, share in tried if meets),
+                   default=(None,) * 4)[-1]
+
+    def check(self, space, ask, everything):
+        asked = []
+
+        def counted(some):
+            asked.extend(some)
+            return ask(some)
+        search = mixes.Search(space, counted, everything,
+                              at_once=Random(len(space.dims)).randrange(1, 5))
+        best = self.by_hand(space, ask)
+        self.assertEqual(search.run(), best)
+        self.assertEqual(len(asked), len(set(asked)))  # nothing twice
+        spare = mixes.Search(space, mixes.Spare(search).ask, everything)
+        spare.failed = list(search.failed)
+
+        def survives(some):
+            return [(meets and all(space.fits(x) and ask([x])[0][0]
+                                   for x in space.without_one(m)), share)
+                    for m, (meets, share) in zip(some, ask(some))]
+        self.assertEqual(spare.run(), self.by_hand(space, survives))
+        return search
+
+    def test_more_never_hurts(self):
+        """Each kind of node brings its part of the work of each role."""
+        left_out = 0
+        for seed in range(200):
+            random = Random(seed)
+            space = self.space(random)
+            worth = [random.randrange(1, 6) for _ in space.dims]
+            need = [random.randrange(1, 25) for _ in range(2)]
+
+            def ask(some):
+                shares = [min([1.0] + [
+                    sum(n * w for n, w, dim in zip(m, worth, space.dims)
+                        if dim[1] == r) / need[r] for r in space.roles])
+                          for m in some]
+                return [(share >= 1, share) for share in shares]
+            with self.subTest(seed=seed):
+                search = self.check(space, ask, seed % 4 == 0)
+                self.assertEqual(search.contradicted, 0)
+                left_out += len(space.mixes(range(len(space.dims)))) - len(
+                    search.answers)
+        self.assertGreater(left_out, 2000)
+
+    def test_anything_goes(self):
+        """Of one kind, where more nodes may be worse."""
+        for seed in range(200):
+            random = Random(seed)
+            space = mixes.Space([(0, 0, 1), (0, 1, 1)], (
+                random.randrange(1, 9), random.randrange(1, 9)))
+            shares = {m: random.randrange(1000) for m in space.mixes((0, 1))}
+            level = random.randrange(700, 1020)
+            with self.subTest(seed=seed):
+                self.check(space, lambda some: [
+                    (shares[m] >= level, shares[m]) for m in some], True)
+
+    def test_doubt_is_found(self):
+        """A mix that was left out and meets the target is told, and taken."""
+        space = mixes.Space([(0, 0, 3), (1, 0, 4)], (6, 0))
+        search = mixes.Search(space, lambda some: [
+            (m in ((1, 1), (6, 0)), 1.0) for m in some], False)
+        self.assertEqual(search.run(), (1, 1))
+        self.assertEqual(search.contradicted, 1)
+
+
+class Resampled(unittest.TestCase):
+    def requests(self):
+        """20 sessions of 3 turns behind a prefix of all."""
+        made = [{'timestamp': 100 * s + 7 * turn, 'input_length': 512 * turn,
+                 'output_length': 1, 'tenant': s,
+                 'hash_ids': [0, 1] + [1000 * (s + 1) + i
+                                       for i in range(2 * turn)]}
+                for s in range(20) for turn in (1, 2, 3)]
+        return sorted(made, key=lambda q: q['timestamp'])
+
+    def test_sessions(self):
+        sessions = capacity.sessions_of(self.requests())
+        self.assertEqual([[q['tenant'] for q, _ in s] for s in sessions],
+                         [[s] * 3 for s in range(20)])
+        self.assertEqual({own for s in sessions for _, own in s}, {2})
+
+    def test_resample(self):
+        sessions = capacity.sessions_of(self.requests())
+        made = capacity.resample(sessions, Random(5))
+        self.assertEqual(made, capacity.resample(sessions, Random(5)))
+        times = [q['timestamp'] for q in made]
+        self.assertEqual(times, sorted(times))
+        # At each start some session begins; one that comes twice is another.
+        starts = {s[0][0]['timestamp'] for s in sessions}
+        self.assertEqual({q['timestamp'] for q in made
+                          if q['input_length'] == 512}, starts)
+        copies = {}
+        for q in made:
+            self.assertEqual(q['hash_ids'][:2], [0, 1])
+            copies.setdefault(q['hash_ids'][2], []).append(q)
+        self.assertEqual(len(copies), 20)
+        self.assertLess(len({c[0]['tenant'] for c in copies.values()}), 20)
+        for copy in copies.values():
+            self.assertEqual(len({q['tenant'] for q in copy}), 1)
+            for a, b in zip(copy, copy[1:]):
+                self.assertEqual(a['hash_ids'],
+                                 b['hash_ids'][:len(a['hash_ids'])])
 
 
 class Study(FolderCase):
@@ -343,6 +467,179 @@ class Study(FolderCase):
                       '--slo-ttft', 10, '--slo-tbt', 0.5, '--speed', 4,
                       '--policy', 'local_cache')
         self.assertIn(' coupled nodes, ', done.stdout)
+
+    def kinds(self, *prices):
+        """Writes a kind of node for each price, with other costs and memory.
+        Returns their descriptions."""
+        os.makedirs(self.path('kinds'), exist_ok=True)
+        made = []
+        for i, price in enumerate(prices):
+            cluster = json.loads(read_file(PAPER))
+            cluster |= {'name': f'k{i}', 'cost': {
+                'kind': 'polynomial',
+                'prefill_us': [0, 60 * 2 ** i, 1e-4, 2e-4],
+                'decode_us': [9000 - 4000 * i, 20, 0.02]}}
+            cluster['decode']['max_batch'] = 4 + 8 * i
+            if price is not None:
+                cluster['price_per_hour'] = price
+            self.write(os.path.join('kinds', f'k{i}.json'),
+                       json.dumps(cluster))
+            made.append(cluster)
+        return made
+
+    @computes_long
+    def test_mixes_are_what_trying_all_finds(self):
+        """Every mix of two kinds, each as a cluster file with groups."""
+        random = Random('mixes')
+        for seed in (1, 2):
+            a, b = self.kinds(*random.sample(range(3, 12), 2))
+            trace = self.trace(60, seed=seed, rate=3)
+            slo = ['--slo-ttft', 20, '--slo-tbt', 0.05, '--speed', 2]
+            every = [(p, q, d, e) for p in range(3) for q in range(3)
+                     for d in range(3) for e in range(3)
+                     if 1 <= p + q <= 2 and 1 <= d + e <= 2]
+            shares = {}
+            for p, q, d, e in every:
+                c = json.loads(json.dumps(a))
+                c['prefill']['nodes'], c['decode']['nodes'] = p + q, d + e
+                if q:
+                    c['prefill']['groups'] = [
+                        {'nodes': q, 'prefill_us': b['cost']['prefill_us']}]
+                if e:
+                    c['decode']['groups'] = [
+                        {'nodes': e, 'decode_us': b['cost']['decode_us'],
+                         'max_batch': b['decode']['max_batch']}]
+                got = self.simulate(
+                    trace, '--cluster', self.write('c.json', json.dumps(c)),
+                    '--policy', 'plan', *slo)['slo']
+                shares[p, q, d, e] = (got['effective_ratio'],
+                                      got['effective_token_ratio'])
+            # Reports round: one that rounds up would be met by none.
+            # Mixes that serve enough requests need not serve enough tokens.
+            target, tokens = (sorted(x[i] for x in shares.values())[k] - 1e-6
+                              for i, k in ((0, 6), (1, 18)))
+
+            def price(m):
+                return (a['price_per_hour'] * (m[0] + m[2]) +
+                        b['price_per_hour'] * (m[1] + m[3]))
+            best = min((price(m), -x[0], m[0] + m[1]) for m, x in
+                       shares.items() if x[0] >= target and x[1] >= tokens)
+            done = replay('size', '--trace', trace, '--nodes',
+                          self.path('kinds'), '--target', target,
+                          '--token-target', tokens, '--max-prefill', 2,
+                          '--max-decode', 2, '--csv', self.path('o.csv'), *slo)
+            self.assertIn(f', {best[0]:.2f} an hour, {-100 * best[1]:.2f} % '
+                          'effective', done.stdout)
+            self.assertIn(f'(target {100 * target:.4g} %)', done.stdout)
+            self.assertIn(f'input tokens (target {100 * tokens:.4g} %)',
+                          done.stdout)
+            for row in self.rows():
+                k0, k1 = (tuple(map(int, re.search(
+                    rf'{k}:(\d+)\+(\d+)', row['mix'] + ' k0:0+0 k1:0+0')
+                    .groups())) for k in ('k0', 'k1'))
+                m = k0[0], k1[0], k0[1], k1[1]
+                self.assertEqual(float(row['price_per_hour']), price(m))
+                self.assertEqual(row['meets'], str(int(
+                    shares[m][0] >= target and shares[m][1] >= tokens)))
+
+    def test_report(self):
+        """The report stands alone; its numbers are those of simulate."""
+        trace = self.trace(80)
+        odd = self.path('<b>t&.jsonl')
+        os.rename(trace, odd)
+        slo = ['--slo-ttft', 10, '--slo-tbt', 0.1]
+        self.kinds(2.5)
+        done = replay('size', '--trace', odd, '--nodes', self.path('kinds'),
+                      '--target', 0.9, '--token-target', 0.8, '--speed', 2,
+                      '--spare', '--loads', '0.5,1,40', '--subsets', 2,
+                      '--report', self.path('r.html'), '--capacity',
+                      self.path('o.csv'), '--json', self.path('o.json'), *slo)
+        self.assertIn(' times the load, and breaks at ', done.stdout)
+        self.assertIn('  without a prefill node: ', done.stdout)
+        page = read_file(self.path('r.html'))
+        for words in ('Buy ', 'an hour', 'a month', 'any one node lost',
+                      '&lt;b&gt;t&amp;.jsonl', 'its file names no source'):
+            self.assertIn(words, page)
+        self.assertNotIn('<b>t', page)
+        self.assertEqual(len(re.findall('<svg', page)), 2)
+        self.assertEqual(re.findall(r'(?:src|href)="(?!#)[^"]*"', page), [])
+        found = self.read_json('o.json')
+        answer, spare = found['answer'], found['spare']
+        self.assertTrue(answer['meets'] and spare['meets'])
+        self.assertTrue(all(x['meets'] for x in spare['lost']))
+        self.assertEqual(answer['price_per_hour'], 2.5 * answer['nodes'])
+        rows = [r for r in self.rows() if r['cluster'] == 'answer' and
+                r['nodes_lost'] == '0']
+        self.assertEqual([r['load'] for r in rows], ['0.5', '1', '40'])
+        self.assertEqual([r['meets'] for r in rows], ['1', '1', '0'])
+        for row in rows:
+            report = self.simulate(
+                odd, '--cluster', self.path('kinds/k0.json'), '--prefill',
+                answer['prefill'], '--decode', answer['decode'], '--policy',
+                'plan', '--speed', 2 * float(row['load']), *slo)
+            self.assertAlmostEqual(float(row['ttft_p99_s']),
+                                   report['ttft_s']['p99'], 5)
+            self.assertAlmostEqual(float(row['effective_token_ratio']),
+                                   report['slo']['effective_token_ratio'], 5)
+            self.assertLessEqual(float(row['ttft_p99_s_least']),
+                                 float(row['ttft_p99_s']))
+        for loss in answer['lost']:
+            if loss['result']:
+                self.assertEqual(loss['nodes'], answer['nodes'] - 1)
+        # As it is, under a load that it does not hold.
+        done = replay('size', '--trace', odd, '--nodes', self.path(
+            'kinds/k0.json'), '--fixed', '--speed', 400, '--target', 1,
+                      '--slo-ttft', 1, '--slo-tbt', 0.1, status=1)
+        self.assertIn('the cluster as it is: 16 nodes: 8 prefill and 8 decode',
+                      done.stdout)
+        self.assertIn('misses the target: ', done.stdout)
+
+    def test_bad_kinds(self):
+        def refused(words, *args, status=1):
+            with self.subTest(words=words):
+                done = replay('size', '--trace', SAMPLE, '--nodes',
+                              self.path('kinds'), '--slo-ttft', 30,
+                              '--slo-tbt', 1, *args, status=status, says=words)
+                self.assertEqual(done.stdout, '')
+
+        self.kinds(3, 4)
+        refused('--kinds k2: ' + self.path('kinds') + ' has k0, k1',
+                '--kinds', 'k0,k2')
+        refused('--kinds k0: comes twice', '--kinds', 'k0,k0')
+        refused('--fixed: is for one file, not for 2 kinds', '--fixed')
+        refused('--token-target 1.5', '--token-target', 1.5, status=2)
+        refused('--loads 1,0', '--loads', '1,0', status=2)
+        refused('--kinds k0: ' + PAPER + ' is not a folder', '--nodes', PAPER,
+                '--kinds', 'k0')
+        kinds = self.kinds(3, None)
+        refused('kinds/k1.json: price_per_hour: missing: ')
+        kinds[1]['price_per_hour'] = 0
+        self.write('kinds/k1.json', json.dumps(kinds[1]))
+        refused('kinds/k1.json: price_per_hour: 0: must be a number ')
+        kinds[1]['price_per_hour'] = 3
+        kinds[1]['links']['gbps'] = 100
+        self.write('kinds/k1.json', json.dumps(kinds[1]))
+        refused('kinds/k1.json: links.gbps: 100: is 800 in ')
+        kinds[1]['links']['gbps'] = 800
+        kinds[1]['decode']['groups'] = [{'nodes': 1, 'max_batch': 3}]
+        self.write('kinds/k1.json', json.dumps(kinds[1]))
+        refused('kinds/k1.json: decode.groups: ')
+        os.mkdir(self.path('none'))
+        refused('none: has no file of a kind of node', '--nodes',
+                self.path('none'))
+        # What no cluster can do is told as such.
+        self.kinds(3, 4)
+        done = replay('size', '--trace', SAMPLE, '--nodes', self.path('kinds'),
+                      '--slo-ttft', 30, '--slo-tbt', 1, '--speed', 1000,
+                      '--max-prefill', 1, '--max-decode', 1, '--target', 1,
+                      status=1)
+        self.assertIn('will do\n', done.stdout)
+        done = replay('size', '--trace', SAMPLE, '--nodes', self.path('kinds'),
+                      '--slo-ttft', 0.01, '--slo-tbt', 1, '--token-target',
+                      0.9, status=1)
+        self.assertIn('no number of nodes will do', done.stdout)
+        self.assertRegex(done.stdout, r'they have \d+\.\d+ % of the input '
+                         r'tokens; the target allows 10\.00 %')
 
     @computes_long
     def test_figures(self):

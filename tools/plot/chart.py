@@ -44,15 +44,16 @@ class Chart:
     limit or mean that is dashed at the value of 'x' or 'y', or at y = value * x
     for 'xy'. `log` names logarithmic axes. `square`: equal axes, for predicted
     over observed. `whole`: x counts things, with `square` y, too. `y_range`:
-    the least range of y; `key`: show the names beside the frame."""
+    the least range of y; `key`: show the names beside the frame. bands: (i,
+    [low], [high]), an area around line i."""
 
     def __init__(self, title, x_label, y_label, x, lines, *, groups=None,
                  log='', y_range=(), rules=(), mark=LINE, square=False,
-                 whole=False, key=True):
+                 whole=False, key=True, bands=()):
         self.title, self.x_label, self.y_label = title, x_label, y_label
         self.groups, self.log, self.y_range, self.rules = (groups, log,
                                                            y_range, rules)
-        self.square, self.whole = square, whole
+        self.square, self.whole, self.bands = square, whole, bands
         self.lines = [(name, ys, *more[:1], *more[1:]) if len(more) == 2 else
                       (name, ys, more[0] if more else mark, x)
                       for name, ys, *more in lines]
@@ -119,6 +120,20 @@ def put_line(ax, chart, i):
     return [] if mark == ABOVE else points
 
 
+def put_bands(ax, chart):
+    """Draws the areas. Returns the points that the axes must show."""
+    points = []
+    for i, lows, highs in chart.bands:
+        shown = [(x, low, high)
+                 for x, low, high in zip(chart.lines[i][3], lows, highs)
+                 if is_shown(chart, x, low) and is_shown(chart, x, high)]
+        if shown:
+            ax.fill_between(*zip(*shown), color=COLOURS[i % len(COLOURS)],
+                            alpha=0.2, linewidth=0)
+        points += [(x, y) for x, *ends in shown for y in ends]
+    return points
+
+
 def put_rules(ax, chart):
     for i, (name, axis, value) in enumerate(chart.rules):
         style = RULE | {'label': clean(name or ''),
@@ -157,8 +172,9 @@ def put_chart(ax, chart):
     if chart.groups:
         put_bars(ax, chart)
     else:
-        put_ranges(ax, chart, [point for i in range(len(chart.lines))
-                               for point in put_line(ax, chart, i)])
+        put_ranges(ax, chart, put_bands(ax, chart) + [
+            point for i in range(len(chart.lines))
+            for point in put_line(ax, chart, i)])
         put_rules(ax, chart)
     if not chart.square and 'y' not in chart.log:
         ax.set_ylim(bottom=0)
@@ -189,6 +205,8 @@ def draw(path, title, charts, columns=None):
     rows = -(-len(charts) // columns)
     figure = Figure((max(sum(widths), 1 + 1.3 * LETTER * len(title)),
                      0.4 + HEIGHT * rows), layout='constrained')
+    if rows > 1:  # a frame's title must not touch the labels above
+        figure.get_layout_engine().set(h_pad=0.12)
     frames = figure.subplots(rows, columns, squeeze=False,
                              gridspec_kw={'width_ratios': widths})
     for ax, chart in zip(frames.flat, charts):

@@ -157,26 +157,6 @@ def compare(text, title):
                 y_range=(min(seen), max(seen)) if seen else ())
 
 
-def size(text, title):
-    """Sizes that meet the target and that don't; the best share of totals."""
-    searched, ended = map(rows_of, text.split('\n\n'))
-    target = float(ended[0]['target'])
-    best = ended[0]
-    meet, miss = ([r for r in searched if r['meets'] == x] for x in '10')
-    totals = {int(n): max(column(some, 'effective_ratio'))
-              for (n,), some in grouped(ended, 'nodes').items()}
-    yield 2
-    yield Chart('Sizes', 'prefill nodes', 'decode nodes', (), [
-        (name, column(some, 'decode'), mark, column(some, 'prefill'))
-        for name, some, mark in (
-            ('meets the target', meet, DOTS), ('does not', miss, CROSSES),
-            (f'{best["prefill"]} + {best["decode"]} is the smallest', [best],
-             DOTS))], square=True, whole=True)
-    yield Chart('Best share', 'nodes in all', 'effective', sorted(totals),
-                [(None, [totals[n] for n in sorted(totals)])], whole=True,
-                y_range=(0, 1), rules=[('target', 'y', target)])
-
-
 def fit(text, title):
     """Predicted over measured, for prefill and for decode steps."""
     yield 2
@@ -238,7 +218,7 @@ def cake_fluctuation(text, title):
                                                            'loaded')])
 
 
-KINDS = {f.__name__: f for f in (live, stats, compare, size, fit, cake,
+KINDS = {f.__name__: f for f in (live, stats, compare, fit, cake,
                                  cake_adaptive, cake_fluctuation)}
 
 

@@ -50,7 +50,8 @@ static const struct command commands[] = {
     {"cake-adaptive", "simulate a cached prompt among short ones",
      replay_command_cake_adaptive},
     {"cake-run", NULL, replay_command_cake_run},
-    {"size", "find the smallest cluster that meets SLOs", replay_command_size},
+    {"size", "find the cheapest cluster that meets SLOs", replay_command_size},
+    {"size-run", NULL, replay_command_size_run},
 };
 
 #define NAME_BYTES 64
@@ -76,7 +77,8 @@ static void print_help(FILE *file)
           file);
 }
 
-/* Appends "option=value" to the file, unless the option has no value. */
+/* Appends "option=value" to the file, unless the option has no value; the
+ * values of a list stand one on a line. */
 static void put_argument(const struct option_spec *spec, FILE *file)
 {
     const void *value = spec->value;
@@ -98,6 +100,14 @@ static void put_argument(const struct option_spec *spec, FILE *file)
     case OPTION_NUMBER:
         fprintf(file, "%s=%.17g", spec->name, *(const double *)value);
         return;
+    case OPTION_LIST: {
+        const struct option_list *list = value;
+
+        for (size_t i = 0; i < list->count; i++)
+            fprintf(file, "%s%s%s", i == 0 ? spec->name : "",
+                    i == 0 ? "=" : "\n", list->items[i]);
+        return;
+    }
     default:
         if (*(const char *const *)value)
             fprintf(file, "%s=%s", spec->name, *(const char *const *)value);

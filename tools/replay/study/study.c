@@ -152,7 +152,9 @@ static int observe(void *arg, const struct replay_record *r)
         rc = keep_interval(c, replay_seconds(r->intended_us), ttft_s, !missed);
     if (missed) {
         c->misses++;
-        if (c->gives_up && c->misses > c->misses_max)
+        c->miss_tokens += r->input_tokens;
+        if (c->gives_up &&
+            (c->misses > c->misses_max || c->miss_tokens > c->miss_tokens_max))
             return -ECANCELED;
     }
     return rc;

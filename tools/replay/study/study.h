@@ -54,8 +54,10 @@ struct replay_case {
     double effective_ttft_s; /* limit of effective requests */
     double effective_tbt_s;  /* limit of effective requests; 0 = none */
     uint64_t seed;
-    bool gives_up; /* after more than misses_max ineffective requests */
+    bool gives_up; /* after more than misses_max ineffective requests, or more
+                      than miss_tokens_max of their input tokens */
     uint64_t misses_max;
+    uint64_t miss_tokens_max;
     double interval_s; /* of `intervals`; 0 = not kept */
 
     bool failed;  /* its error is the study's; no result */
@@ -66,7 +68,7 @@ struct replay_case {
     struct replay_summary error_s; /* of the predicted TTFT, absolute, in
                                       answered requests */
     uint64_t judged; /* requests ended, counted also if given up */
-    uint64_t misses;
+    uint64_t misses, miss_tokens;
     struct replay_interval *intervals; /* (n_intervals), in order of time */
     size_t n_intervals;
     size_t intervals_room;

@@ -1,142 +1,500 @@
-"""Prints what conductor-replay size found: size.py "" "" <RESULT.
+"""conductor-replay size: the cheapest cluster that a trace needs under SLOs.
 
-RESULT is JSON with exact numbers: of the search, or of every split over time.
+Simulations are those of PROGRAM size-run, which reads the trace and the kinds
+of nodes, and answers questions: an array of cases, a line of JSON.
 """
+import csv
+import io
 import json
+import os
+import re
+import subprocess
 import sys
+import tempfile
 
-from script import printed
+import capacity
+import chart
+import report
+import words
+from mixes import Search, Space, Spare, TooMany
+from script import Fields, Refused, Script, json_text, read_file, read_json, run
 
-
-def nodes_of(case):
-    p, d = case['prefill'], case['decode']
-    if d > 0:
-        return f'{p + d} nodes: {p} prefill and {d} decode (P/D {p / d:.2f})'
-    return f'{p} {"coupled" if case["coupled"] else "prefill"} nodes'
-
-
-def print_served(case):
-    """The size, its shares, its requests that are not effective, by reason,
-    and the others."""
-    print(f'{nodes_of(case)}, {100 * case["effective_ratio"]:.2f} % effective '
-          f'(of the input tokens {100 * case["effective_token_ratio"]:.2f} %)\n'
-          f'  not effective: {case["rejected"]} rejected, {case["failed"]} '
-          f'failed, {case["late"]} completed too late\n' + case['reasons'],
-          end='')
-    offered = case['offered_tokens']
-    served = case['input_tokens'] / offered if offered else 0.0
-    print(f'  input tokens served: {100 * served:.1f} % of those offered')
-    if case['ttft_p90_s'] >= 0:
-        print('  p90 of completed requests: TTFT '
-              f'{case["ttft_p90_s"]:.3f} s' +
-              (f', TBT {case["tbt_p90_s"]:.4f} s'
-               if case['tbt_p90_s'] >= 0 else ''))
-
-
-def best_of(cases):
-    return max(cases, key=lambda c: c['effective_ratio'])
+CLUSTER_MAX_BYTES = 64 * 1024
+# What kinds of one cluster may differ in: the rest of their files is equal.
+OF_A_KIND = {'name', 'about', 'cost', 'price_per_hour', 'price_source',
+             'source', 'prefill.nodes', 'prefill.device', 'prefill.host',
+             'prefill.disk', 'decode.nodes', 'decode.kv_tokens',
+             'decode.max_batch', 'coupled.nodes', 'coupled.kv_tokens',
+             'coupled.max_batch'}
+# What a file with several kinds of its own has.
+SEVERAL = 'prefill.groups', 'decode.groups', 'coupled.groups', \
+    'coupled.pairs', 'node_speed'
+PASSED = ('trace', 'from', 'requests', 'skip-bad', 'jobs', 'link-gbps',
+          'cache-tokens', 'policy', 'policy-option', 'slo-ttft', 'slo-tbt',
+          'target', 'token-target', 'interval', 'seed')
+# Clusters simulated to their ends if none meets the target.
+FURTHEST = 8
+# Totals of nodes below the answer whose splits are simulated to their ends.
+TOTALS_BELOW = 3
+SLACK = 1e-12
+MISSING = ("not drawn, Python's matplotlib is missing: install Debian's "
+           'python3-matplotlib')
 
 
-def print_found(z):
-    first, *below = z['ended']
-    print('smallest cluster: ', end='')
-    print_served(first)
-    if below:
-        print(f'{z["simulated"]} sizes simulated: every split of every smaller '
-              'number of nodes; none meets the target')
-    totals = {}
-    for case in below:
-        totals.setdefault(case['prefill'] + case['decode'], []).append(case)
-    for cases in totals.values():
-        best = best_of(cases)
-        print(f'  best with {nodes_of(best)}, '
-              f'{100 * best["effective_ratio"]:.2f} %')
+def without_comments(data):
+    """Replaces // comments, which cluster files may have."""
+    return re.sub(rb'("(?:\\.|[^"\\\n])*")|//[^\n]*',
+                  lambda m: m[1] or b'', data)
 
 
-def print_hopeless(z):
-    """The requests that no number of nodes can serve in time."""
-    if z['hopeless'] > 0:
-        print(f'{z["hopeless"]} of {z["requests"]} requests miss an SLO on any '
-              'number of nodes: they do alone on idle ones, with\nall cached '
-              'that came before' +
-              (f' (TTFT up to {z["hopeless_ttft_s"]:.3g} s)'
-               if z['hopeless_ttft_s'] > 0 else '') +
-              f'; the target allows {z["misses_max"]}')
+def flat(members, where=''):
+    """Returns {path: value} of an object and the objects in it."""
+    found = {}
+    for name, value in members.items():
+        path = where + name
+        if isinstance(value, dict) and path not in OF_A_KIND:
+            found |= flat(value, path + '.')
+        else:
+            found[path] = value
+    return found
 
 
-def print_not_found(z):
-    if not z['ended']:
-        print('no number of nodes will do, so none was simulated')
-        print_hopeless(z)
-        return
-    decodes = z['decode_max'] > 0
-    print(f'none of the {z["simulated"]} sizes up to {z["prefill_max"]} '
-          f'prefill{"" if decodes else " (or coupled)"} nodes' +
-          (f' and {z["decode_max"]} decode nodes' if decodes else '') +
-          ' will do')
-    print_hopeless(z)
-    print(f'the {len(z["ended"])} that got furthest were simulated to their '
-          'ends; best of them: ', end='')
-    print_served(best_of(z['ended']))
+class Kind:
+    """A cluster file as a kind of node; C has checked its other fields."""
+
+    def __init__(self, path):
+        self.path = path
+        self.label = re.sub(r'\.json$', '', os.path.basename(path))
+        members = read_json(path, without_comments(read_file(
+            path, CLUSTER_MAX_BYTES, 'is too large for a cluster file')))
+        fields = Fields(path, members)
+        self.price = members.get('price_per_hour') and fields.number(
+            'price_per_hour', 1e-6, 1e9)
+        self.source, self.price_source = (
+            fields.text(name, 1000) if name in members else None
+            for name in ('source', 'price_source'))
+        model = members.get('model')
+        self.block_tokens = (model.get('block_tokens')
+                             if isinstance(model, dict) else None)
+        self.flat = flat(members)
+
+    def check_beside(self, first):
+        """Refuses what cannot be in a cluster with the first kind."""
+        for name in SEVERAL:
+            if name in self.flat:
+                raise Refused(f'{self.path}: {name}: a kind of node that is '
+                              'mixed with others must have equal nodes')
+        if self.price is None:
+            raise Refused(f'{self.path}: price_per_hour: missing: kinds of '
+                          'nodes are compared by price')
+        for name in sorted(first.flat.keys() | self.flat.keys()):
+            if name in OF_A_KIND:
+                continue
+            a, b = (json.dumps(k.flat[name]) if name in k.flat else 'missing'
+                    for k in (first, self))
+            if a != b:
+                raise Refused(f'{self.path}: {name}: {b}: is {a} in '
+                              f'{first.path}: kinds of nodes in one cluster '
+                              'may differ in cost, memory, batch and price')
 
 
-def print_search(z):
-    print(f'{z["requests"]} requests at speed {z["speed"]:g} on nodes of '
-          f'{z["cluster"]}, links of {z["link_gbps"]:g} Gbit/s, policy '
-          f'{z["policy"]};\nTTFT within {z["slo_ttft_s"]:g} s' +
-          (f', TBT within {z["slo_tbt_s"]:g} s' if z['slo_tbt_s'] > 0 else '') +
-          f'; target {100 * z["target"]:.4g} %')
-    if z['found']:
-        print_found(z)
-    else:
-        print_not_found(z)
+def files_of(path, only):
+    """Returns the cluster files of --nodes and --kinds."""
+    if not os.path.isdir(path):
+        if only:
+            raise Refused(f'--kinds {only}: {path} is not a folder')
+        return [path]
+    known = sorted(f[:-5] for f in os.listdir(path) if f.endswith('.json'))
+    if not known:
+        raise Refused(f'{path}: has no file of a kind of node, NAME.json')
+    names = only.split(',') if only else known
+    for i, name in enumerate(names):
+        if name not in known:
+            raise Refused(f'--kinds {name or only}: {path} has '
+                          f'{", ".join(known)}')
+        if name in names[:i]:
+            raise Refused(f'--kinds {name}: comes twice')
+    return [os.path.join(path, f'{name}.json') for name in names]
 
 
-def mean_ttft_s(at):
-    _, _, answered, ttft_s = at
-    return ttft_s / answered if answered > 0 else 0.0
+class Core:
+    """Runs size-run."""
+
+    def __init__(self, program, options, files):
+        given = [(name, value) for name in PASSED if name in options
+                 for value in options[name].split('\n')]
+        words_of = [w for name, value in given for w in (
+            [f'--{name}'] if name == 'skip-bad' else [f'--{name}', value])]
+        self.process = subprocess.Popen(
+            [program, 'size-run', *words_of, *files], text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def read(self):
+        line = self.process.stdout.readline()
+        if not line:  # it has said why
+            raise Ended
+        return json.loads(line)
+
+    def ask(self, cases):
+        """Returns the cases' results, in order."""
+        if not cases:
+            return []
+        try:
+            self.process.stdin.write(json.dumps(cases) + '\n')
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise Ended from None
+        return self.read()
+
+    def end(self):
+        self.process.stdin.close()
+        return self.process.wait()
 
 
-def split_text(split, at):
-    requests, effective, *_ = at
-    share = effective / requests if requests else 0.0
-    return (f'{split["prefill"]:3} + {split["decode"]:<3} {100 * share:6.2f} % '
-            f'effective, mean TTFT {mean_ttft_s(at):.3f} s')
+class Ended(Exception):
+    """size-run has ended early."""
 
 
-def best(splits, numbers):
-    """Returns the split that serves best, and its numbers: most effective
-    requests, then the shortest mean TTFT, then the fewest prefill nodes."""
-    return max(zip(splits, numbers),
-               key=lambda one: (one[1][1], -mean_ttft_s(one[1])))
+class Sizing:
+    """The search, and what is simulated of its result."""
+
+    def __init__(self, core, facts, kinds, options):
+        self.core, self.facts, self.kinds = core, facts, kinds
+        self.speed = float(options['speed'])
+        first = facts['kinds'][0]
+        self.coupled = first['coupled']
+        self.decodes = first['decode'] > 0
+        roles = [0, 1] if self.decodes else [0]
+        self.priced = all(k.price is not None for k in kinds)
+        dims = [(k, role, round(kind.price * 1e6) if self.priced else 1)
+                for role in roles for k, kind in enumerate(kinds)]
+        most = (int(options['max-prefill']),
+                int(options['max-decode']) if self.decodes else 0)
+        self.space = Space(dims, most)
+        self.results = {}  # mix: its result, simulated to its end
+        self.judged = {}
+        self.search = Search(self.space, self.ask, len(kinds) == 1,
+                             at_once=max(4, int(options.get('jobs') or
+                                                os.cpu_count() or 1)))
+
+    # What is simulated.
+
+    def case(self, mix, **more):
+        nodes = [[0, 0] for _ in self.kinds]
+        for n, (kind, role, _) in zip(mix, self.space.dims):
+            nodes[kind][role] = n
+        return {'nodes': nodes, 'speed': self.speed} | more
+
+    def meets(self, result):
+        return (not result['gave_up'] and
+                result['effective_ratio'] >= self.facts['target'] - SLACK and
+                result['effective_token_ratio'] >=
+                self.facts['token_target'] - SLACK)
+
+    def ask(self, mixes):
+        """Answers the search."""
+        price, n = self.space.price(mixes[0]), len(mixes)
+        print(f'{self.cost(price)}: ' if self.priced else
+              f'{words.count(sum(mixes[0]), "node")}: ' if
+              self.search.everything else '',
+              words.count(n, 'split' if self.search.everything else 'mix',
+                          'splits' if self.search.everything else 'mixes'),
+              sep='', file=sys.stderr, flush=True)
+        results = self.core.ask([self.case(m, gives_up=True) for m in mixes])
+        for mix, result in zip(mixes, results):
+            self.judged[mix] = result['judged']
+            if not result['gave_up']:
+                self.results[mix] = result
+        return [(self.meets(r), -1.0 if r['gave_up'] else r['effective_ratio'])
+                for r in results]
+
+    def finish(self, mixes):
+        """Simulates these to their ends."""
+        mixes = [m for m in dict.fromkeys(mixes)
+                 if m not in self.results and self.space.fits(m)]
+        if mixes:
+            print(words.count(len(mixes), 'cluster'), 'to the end',
+                  file=sys.stderr, flush=True)
+        self.results |= zip(mixes, self.core.ask(
+            [self.case(m) for m in mixes]))
+
+    # What it is called.
+
+    def cost(self, price):
+        """Returns a price as text."""
+        return f'{price / 1e6:.2f} an hour'
+
+    def counts(self, mix):
+        """Returns (label of the kind, prefill nodes, decode nodes) of those
+        that there are."""
+        case = self.case(mix)['nodes']
+        return [(kind.label, p, d) for kind, (p, d) in zip(self.kinds, case)
+                if p + d > 0]
+
+    def totals(self, mix):
+        return self.space.nodes(mix, 0), self.space.nodes(mix, 1)
+
+    def name(self, mix):
+        """Returns the nodes of a mix in words."""
+        p, d = self.totals(mix)
+        ratio = f' (P/D {p / d:.2f})' if d > 0 else ''
+        if len(self.kinds) == 1:
+            kind = 'coupled' if self.coupled else 'prefill'
+            return (f'{p + d} nodes: {p} prefill and {d} decode{ratio}'
+                    if d > 0 else f'{p} {kind} nodes')
+        parts = [[f'{n[role]} {label}' for label, *n in self.counts(mix)
+                  if n[role]] for role in self.space.roles]
+        if d == 0:
+            return words.listed(parts[0]) + (
+                '' if self.coupled else ' that prefill')
+        return (f'{p + d} nodes: prefill on {words.listed(parts[0])}; decode '
+                f'on {words.listed(parts[1])}{ratio}')
+
+    def lost(self, mix):
+        """Returns [(which node, the mix without it)]."""
+        found = []
+        for i, (kind, role, _) in enumerate(self.space.dims):
+            if mix[i] == 0:
+                continue
+            label = (f'one {self.kinds[kind].label}'
+                     if len(self.kinds) > 1 else 'a')
+            what = ('node' if self.coupled or not self.decodes else
+                    f'{("prefill", "decode")[role]} node')
+            found.append((f'{label} {what}',
+                          mix[:i] + (mix[i] - 1,) + mix[i + 1:]))
+        return found
+
+    # What is found.
+
+    def entry(self, mix):
+        """Returns what is reported of a mix."""
+        p, d = self.totals(mix)
+        return {'nodes': p + d, 'prefill': p, 'decode': d,
+                'mix': [list(n) for n in self.counts(mix)],
+                'name': self.name(mix), 'coupled': self.coupled,
+                'price_per_hour': (self.space.price(mix) / 1e6 if self.priced
+                                   else None),
+                'meets': mix in self.results and
+                self.meets(self.results[mix]),
+                'judged': self.judged.get(mix),
+                'result': self.results.get(mix)}
+
+    def plan(self, mix):
+        """Returns a cluster to buy: with each node lost, and its curve."""
+        losses = self.lost(mix)
+        self.finish([mix] + [m for _, m in losses])
+        return self.entry(mix) | {'lost': [
+            {'what': what} | self.entry(m) for what, m in losses]}
+
+    def worst_loss(self, mix):
+        """Returns the mix with the node lost that harms most; None if nothing
+        would be served."""
+        def share(m):
+            r = self.results.get(m)
+            return -1 if r is None else min(
+                r['effective_ratio'] - self.facts['target'],
+                r['effective_token_ratio'] - self.facts['token_target'])
+        worst = min((m for _, m in self.lost(mix)), key=share)
+        return worst if self.space.fits(worst) else None
+
+    def below(self, mix):
+        """Returns the splits of the totals below, of one kind."""
+        n = sum(mix)
+        return [m for m in self.space.mixes(range(len(self.space.dims)),
+                                            self.space.price(mix))
+                if n - TOTALS_BELOW <= sum(m) < n]
 
 
-def print_over_time(o):
-    splits, requests, effective = o['splits'], 0, 0
-    print('from s   requests  best prefill + decode')
-    for k, numbers in enumerate(zip(*(s['intervals'] for s in splits))):
-        split, at = best(splits, numbers)
-        if at[0] == 0:
-            continue
-        start = f'{k * o["interval_s"]:.6g}'
-        print(f'{start:<8} {at[0]:8}  {split_text(split, at)}')
-        requests += at[0]
-        effective += at[1]
-    sums = [[sum(x) for x in zip(*s['intervals'])] or [0, 0, 0, 0.0]
-            for s in splits]
-    print('the best of those that stay: ' + split_text(*best(splits, sums)))
-    share = effective / requests if requests else 0.0
-    print('the best of each interval together: '
-          f'{100 * share:.2f} % effective')
+def trace_options(options):
+    return (options['trace'], int(options.get('from') or 0),
+            int(options.get('requests') or 0))
 
 
-def main():
-    result = json.load(sys.stdin)
-    if 'splits' in result:
-        print_over_time(result)
-    else:
-        print_search(result)
+class Command(Script):
+    def __init__(self, program, name, options):
+        unset = {'-1'}, {'-1', '0'}
+        super().__init__(program, name, {
+            k: v for k, v in options.items() if v not in unset[
+                k in ('requests', 'jobs', 'slo-tbt', 'interval')]})
+
+    def curves(self, z, plans):
+        """Adds each plan's capacity curve, and those with a node lost."""
+        loads = sorted({float(x) for x in self.options['loads'].split(',')})
+        resamples = int(self.options['subsets'])
+        with tempfile.TemporaryDirectory() as folder:
+            parts = capacity.parts(
+                *trace_options(self.options), z.kinds[0].block_tokens,
+                resamples, int(self.options['seed']), folder)
+            for plan, mix in plans:
+                print('capacity curve', file=sys.stderr, flush=True)
+                plan['capacity'] = capacity.curve(z, mix, parts, loads)
+                worst = z.worst_loss(mix)
+                plan['lost_capacity'] = worst and capacity.curve(
+                    z, worst, parts, loads)
+        return len(parts[0].starts)
+
+    def search(self, z):
+        """Returns the answer's mix and that with a spare, or None."""
+        s = z.search
+        if self.options.get('fixed'):
+            kind = z.facts['kinds'][0]
+            mix = (kind['prefill'], kind['decode'])[:len(z.space.dims)]
+            z.space.most = mix if z.decodes else (*mix, 0)
+            s.ask_for([mix])
+            return mix, None
+        try:
+            best, spare = s.run(), None
+            if best and self.options.get('spare'):
+                again = Search(z.space, Spare(s).ask, s.everything, s.at_once)
+                again.failed = list(s.failed)
+                spare = again.run()
+                best = s.best()
+        except TooMany:
+            raise Refused(
+                f'{len(z.kinds)} kinds of nodes have too many mixes: name '
+                'fewer with --kinds, or set --max-prefill and --max-decode'
+            ) from None
+        return best, spare
+
+    def found(self, z):
+        """Returns all that is found, as JSON."""
+        facts, fixed = z.facts, bool(self.options.get('fixed'))
+        hopeless = (facts['hopeless'] > facts['misses_max'] or
+                    facts['hopeless_tokens'] > facts['miss_tokens_max'])
+        skipped = hopeless and not self.options.get('csv') and not fixed
+        best, spare = (None, None) if skipped else self.search(z)
+        plans = []
+        if best:
+            plans.append((z.plan(best), best))
+        if spare:
+            plans.append((z.plan(spare), spare))
+        sessions = None
+        if plans and (self.options.get('capacity') or
+                      self.options.get('report')):
+            sessions = self.curves(z, plans)
+        s = z.search
+        tried = sorted(s.answers, key=lambda m: (
+            -z.judged[m], sum(m), *m) if best is None else (
+            z.space.price(m), *m))
+        below = []
+        if best and s.everything and not fixed:
+            below = z.below(best)
+        elif not best and not skipped:
+            below = tried[:FURTHEST]
+        z.finish(below)
+        return facts | {
+            'speed': z.speed, 'trace': self.options['trace'],
+            'fixed': fixed, 'priced': z.priced,
+            'coupled': z.coupled, 'decodes': z.decodes,
+            'most': list(z.space.most),
+            'kinds': [fact | {'label': k.label, 'file': k.path,
+                              'price_per_hour': k.price, 'source': k.source,
+                              'price_source': k.price_source}
+                      for fact, k in zip(facts['kinds'], z.kinds)],
+            'answer': plans[0][0] if best else None,
+            'wants_spare': bool(self.options.get('spare')),
+            'spare': plans[-1][0] if spare else None,
+            'below': [z.entry(m) for m in below],
+            'tried': [z.entry(m) for m in tried], 'simulated': len(tried),
+            'everything': s.everything, 'checked': s.checked,
+            'contradicted': s.contradicted, 'sessions': sessions,
+            'resamples': int(self.options['subsets']),
+            'version': subprocess.run(
+                [self.program, '--version'], capture_output=True, text=True,
+                check=False).stdout.strip()}
+
+
+def csv_of(found):
+    """A line for each cluster that the search asked for."""
+    out = io.StringIO()
+    rows = csv.writer(out, lineterminator='\n')
+    rows.writerow('prefill decode nodes price_per_hour mix meets '
+                  'effective_ratio effective_token_ratio requests_judged'
+                  .split())
+    for t in found['tried']:
+        r = t['result']
+        rows.writerow([
+            t['prefill'], t['decode'], t['nodes'],
+            '' if t['price_per_hour'] is None else f'{t["price_per_hour"]:g}',
+            ' '.join(f'{label}:{p}+{d}' for label, p, d in t['mix']),
+            int(t['meets']),
+            *((f'{r["effective_ratio"]:.6f}',
+               f'{r["effective_token_ratio"]:.6f}') if r else ('', '')),
+            t['judged']])
+    return out.getvalue().encode()
+
+
+def nodes_of_file(command, core, facts, kinds):
+    """--interval: the best split of the file's nodes, over time."""
+    first = facts['kinds'][0]
+    nodes = first['prefill'] + first['decode']
+    if len(kinds) > 1 or first['decode'] == 0 or nodes < 3:
+        raise Refused('--interval: needs one kind, and a cluster of at least 3 '
+                      'nodes, some to prefill and some to decode; '
+                      f'{first["name"]} has {first["prefill"]} and '
+                      f'{first["decode"]}')
+    splits = [(p, nodes - p) for p in range(1, nodes)]
+    results = core.ask([{'nodes': [list(x)],
+                         'speed': float(command.options['speed'])}
+                        for x in splits])
+    return [(*split, [tuple(x) for x in r['intervals']])
+            for split, r in zip(splits, results)]
+
+
+def over_time(command, core, facts, kinds):
+    interval_s = float(command.options['interval'])
+    splits = nodes_of_file(command, core, facts, kinds)
+    words.print_over_time(splits, interval_s)
+
+    def lines():
+        yield 'from_s,prefill,decode,requests,effective_ratio,mean_ttft_s\n'
+        for k in range(len(splits[0][2])):
+            for p, d, intervals in splits:
+                requests, effective, _, _ = at = intervals[k]
+                share = effective / requests if requests else 0.0
+                yield (f'{k * interval_s:.6g},{p},{d},{requests},'
+                       f'{share:.6f},{words.mean_ttft_s(at):.6f}\n')
+    command.output('csv', lambda: ''.join(lines()).encode())
+
+
+def size(command, core, facts, kinds):
+    options = command.options
+    if options.get('fixed') and len(kinds) > 1:
+        raise Refused(f'--fixed: is for one file, not for {len(kinds)} kinds '
+                      'of nodes')
+    z = Sizing(core, facts, kinds, options)
+    found = command.found(z)
+    words.print_found(found)
+    if not (found['answer'] and found['answer']['meets']):
+        command.status = 1
+    command.output('csv', lambda: csv_of(found))
+    command.output('json', lambda: (json_text(
+        found, 9, indent=1, sort_keys=True, ensure_ascii=False) +
+        '\n').encode(errors='replace'))
+    if found['answer']:
+        command.output('plot', lambda: report.picture(found) or MISSING)
+        command.output('capacity', lambda: capacity.as_csv(found).encode())
+    command.output('report', lambda: (
+        MISSING if chart.matplotlib is None else
+        report.html(found).encode(errors='replace')))
+
+
+def main(command):
+    files = files_of(command.options['nodes'], command.options.get('kinds'))
+    core = Core(command.program, command.options, files)
+    try:
+        # C checks the files first: its messages name field and value.
+        facts = core.read()
+        kinds = [Kind(path) for path in files]
+        if len(kinds) > 1:
+            for kind in kinds:
+                kind.check_beside(kinds[0])
+        (over_time if command.options.get('interval') else size)(
+            command, core, facts, kinds)
+        core.end()
+    except Ended:
+        command.status = core.end()
 
 
 if __name__ == '__main__':
-    sys.exit(printed(main))
+    sys.exit(run(Command, main))
