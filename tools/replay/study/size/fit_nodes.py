@@ -36,7 +36,7 @@ CARDS = {'h100': (80e9, 3.35e12, 2.69), 'h200': (141e9, 4.8e12, 3.59),
          'b200': (180e9, 8e12, 5.98)}
 NODES = [('h100', 2), ('h200', 4), ('b200', 1), ('b200', 4)]
 PRICES = ('RunPod, on demand, {} US dollars for a card and hour, as listed by '
-          'deploybase.ai/articles/b200-vs-h200-vs-h100 in November 2026. Put '
+          'deploybase.ai/articles/b200-vs-h200-vs-h100 (the page has no date). Put '
           'in what you are offered.')
 
 

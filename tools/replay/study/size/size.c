@@ -26,13 +26,10 @@ static const struct option_usage usage = {
     .text = "Finds the cheapest cluster with which a share of all requests, "
             "and of their input\ntokens, meets both SLOs: how many nodes of "
             "which kind prefill, and how many decode.\nA kind of node is a "
-            "cluster file; its numbers of nodes do not matter, but for "
-            "--fixed.\nA folder has one file for each kind, with "
-            "price_per_hour. One kind without a price\nis sized by the number "
-            "of nodes. Requests ask for the SLOs: those that no node can\nmeet "
-            "are rejected at arrival, and count as missed. Also tells what is "
-            "left when a\nnode is lost, and, with --report, at which load the "
-            "cluster breaks.",
+            "cluster file, with price_per_hour if there are several. Requests\n"
+            "that no node can serve in time are rejected, and count as missed. "
+            "Also tells what is\nleft when a node is lost, and, with --report, "
+            "at which load the cluster breaks.",
     .examples =
         "  conductor-replay size --trace conversation.jsonl.gz --nodes "
         "traces/clusters/nodes \\\n      --slo-ttft 10 --slo-tbt 0.1 --target "
@@ -89,7 +86,7 @@ struct sizing {
 
 /* Options of both commands. */
 #define COMMON_SPECS(s)                                                        \
-    REPLAY_STUDY_SPECS((s)->study), REPLAY_OVERRIDE_SPECS((s)->changes),       \
+    REPLAY_STUDY_SPECS((s)->study),                                            \
         OPTION_SPEC("policy", OPTION_TEXT, &(s)->base.policy, "NAME", 0, 0,    \
                     "policy:", .choice = sim_policy_name),                     \
         REPLAY_POLICY_SPEC((s)->policies),                                     \
@@ -103,11 +100,14 @@ struct sizing {
         OPTION_SPEC("token-target", OPTION_NUMBER, &(s)->token_target, "R", 0, \
                     1,                                                         \
                     "share of input tokens whose requests must meet both "     \
-                    "SLOs (default 0: any)"),                                  \
-        OPTION_SPEC("interval", OPTION_NUMBER, &(s)->interval_s, "S", 1, 1e6,  \
-                    "instead: find the best split of the file's nodes for "    \
-                    "each S seconds of the trace; --csv lists all"),           \
-        OPTION_SPEC("seed", OPTION_COUNT, &(s)->base.seed, "S", 0, 9e15,       \
+                    "SLOs (default 0: any)")
+
+#define RARE_SPECS(s)                                                         \
+    REPLAY_OVERRIDE_SPECS((s)->changes),                                      \
+        OPTION_SPEC("interval", OPTION_NUMBER, &(s)->interval_s, "S", 1, 1e6, \
+                    "instead: find the best split of the file's nodes for "   \
+                    "each S seconds of the trace; --csv lists all"),          \
+        OPTION_SPEC("seed", OPTION_COUNT, &(s)->base.seed, "S", 0, 9e15,      \
                     "seed of random choices (default 1)")
 
 int replay_command_size(int argc, char **argv)
@@ -128,21 +128,22 @@ int replay_command_size(int argc, char **argv)
          "a cluster file, or a folder with one for each kind of node "
          "(docs/plan/size.md)",
          .required = true},
-        {"cluster-template", OPTION_TEXT, &s->nodes, "FILE", 0, 0,
-         "the same as --nodes"},
-        {"cluster", OPTION_TEXT, &s->nodes, "FILE", 0, 0,
-         "the same as --nodes"},
         {"kinds", OPTION_TEXT, &s->kinds, "LIST", 0, 0,
          "of a folder, only these: file names without .json"},
         {"speed", OPTION_NUMBER, &s->base.speed, "X", 1e-3, 1e6,
          "speed relative to the trace (default 1)"},
-        {"max-prefill", OPTION_COUNT, &s->max_prefill, "N", 1, 4096,
-         "most prefill (or coupled) nodes to try (default 64)"},
-        {"max-decode", OPTION_COUNT, &s->max_decode, "N", 1, 4096,
-         "most decode nodes to try (default 64)"},
         {"spare", OPTION_FLAG, &s->spare, NULL, 0, 0,
          "also find the cheapest cluster that meets the target with any one "
          "node lost"},
+        {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
+         "write one line per simulated cluster"},
+        {"report", OPTION_OUTPUT, &s->report, "FILE", 0, 0,
+         "write a report with pictures as one HTML file"},
+        {"max-prefill", OPTION_COUNT, &s->max_prefill, "N", 1, 4096,
+         "most prefill (or coupled) nodes to try (default 64)",
+         .section = "search"},
+        {"max-decode", OPTION_COUNT, &s->max_decode, "N", 1, 4096,
+         "most decode nodes to try (default 64)"},
         {"fixed", OPTION_FLAG, &s->fixed, NULL, 0, 0,
          "no search: judge the file's own numbers of nodes"},
         {"loads", OPTION_TEXT, &s->loads, "LIST", 0, 0,
@@ -151,16 +152,17 @@ int replay_command_size(int argc, char **argv)
         {"subsets", OPTION_COUNT, &s->subsets, "N", 0, 64,
          "random subsets of the trace's sessions that make the curve's band "
          "(default 4)"},
-        {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
-         "write one line per simulated cluster"},
-        {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0,
-         "draw the clusters, and the best share over the price, as SVG"},
         {"capacity", OPTION_OUTPUT, &s->capacity, "FILE", 0, 0,
          "write the capacity curve as CSV: load against TTFT and shares"},
         {"json", OPTION_OUTPUT, &s->json, "FILE", 0, 0,
          "write all that was found as JSON"},
-        {"report", OPTION_OUTPUT, &s->report, "FILE", 0, 0,
-         "write a report with pictures as one HTML file"},
+        {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0,
+         "draw the clusters, and the best share over the price, as SVG"},
+        {"cluster-template", OPTION_TEXT, &s->nodes, "FILE", 0, 0,
+         "the same as --nodes"},
+        {"cluster", OPTION_TEXT, &s->nodes, "FILE", 0, 0,
+         "the same as --nodes"},
+        RARE_SPECS(s),
     };
     if (replay_parse(&usage, OPTION_TABLE(specs), argc, argv, &status) != 0)
         return status;
@@ -538,6 +540,7 @@ int replay_command_size_run(int argc, char **argv)
     struct settings *s = &z->s;
     const struct option_spec specs[] = {
         COMMON_SPECS(s),
+        RARE_SPECS(s),
         {"", OPTION_LIST, &s->files, "FILE", 0, 0,
          "one cluster file for each kind of node"},
     };
