@@ -51,15 +51,27 @@ static bool is_of_policy(const struct config *c, const char *name)
     return policy && policy_option_by_name(policy, name);
 }
 
+/* Members of a configuration that are no options. */
+static const char *const lists[CONFIG_LISTS] = {"engines", "stores",
+                                                "worker_costs"};
+
 int config_set(struct config *c, const char *name, const char *value,
                char err[CONFIG_ERROR_MAX])
 {
     struct option_spec specs[CONFIG_OPTIONS_MAX];
-    const struct option_table table = config_table(c, specs);
+    struct option_table table = config_table(c, specs);
     const struct option_spec *o = option_find(&table, name, strlen(name));
-    const char *nearest = option_nearest(&table, name, strlen(name));
     char why[CONFIG_ERROR_MAX / 2];
 
+    for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++)
+        specs[table.count++].name = lists[i];
+    const char *nearest = option_nearest(&table, name, strlen(name));
+
+    if (!o && nearest && strcmp(nearest, name) == 0)
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "%s: is a list, which only a configuration file can "
+                         "hold",
+                         name);
     if (!o && nearest && !is_of_policy(c, name))
         return error_say(err, CONFIG_ERROR_MAX, -ENOENT,
                          "%.100s: no such option: did you mean %s? "

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_fields.h"
 #include "conductor/config/config.h"
 #include "conductor/policy_text.h"
 #include "tests/unit/suite.h"
@@ -35,6 +36,8 @@ static void test_defaults_round_trip(void)
     fclose(f);
     memset(&b, 0, sizeof(b));
     CU_ASSERT_EQUAL(config_parse(&b, text, len, err), 0);
+    CU_ASSERT_TRUE(b.worker_listen_given); /* a dump says all */
+    b.worker_listen_given = false;
     CU_ASSERT_EQUAL(memcmp(&a, &b, sizeof(a)), 0);
     free(text);
 }
@@ -507,7 +510,36 @@ static void test_file_is_named(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(err, "/no/such/file.json"));
 }
 
+static void test_extras(void)
+{
+    static const char *const texts[][2] = {
+        {"{\"a\": 1, // b\n}", "{\"a\": 1      \n}"},
+        {"[1, /* , \n] */ 2,/**/]", "[1,      \n     2     ]"},
+        {"[/*a*//*b*/{},]", "[          {} ]"},
+        {"[\"/*,]\", \"\\\",]//\",]", "[\"/*,]\", \"\\\",]//\" ]"},
+        /* These stay wrong. */
+        {"[,]", "[,]"},
+        {"[1,,]", "[1,,]"},
+        {"{\"a\":,}", "{\"a\":,}"},
+        {"[1,] /* \"a\",]", "[1 ] /* \"a\",]"},
+        {"[1, / ,]", "[1, / ,]"},
+        {"\"\\", "\"\\"},
+        {"/", "/"},
+        {"/*/", "/*/"},
+    };
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        char *text = strdup(texts[i][0]);
+        size_t n = strlen(texts[i][0]);
+
+        fields_blank_extras(text, n);
+        CU_ASSERT_STRING_EQUAL(text, texts[i][1]);
+        free(text);
+    }
+}
+
 static const struct suite_test tests[] = {
+    {"what people write in JSON, and JSON has not", test_extras},
     {"engines round trip", test_engines_round_trip},
     {"a dump loads back", test_defaults_round_trip},
     {"a dump without memory", test_dump_without_memory},
