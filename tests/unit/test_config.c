@@ -242,6 +242,8 @@ static void test_policy_options(void)
          "preempt, "
          "bypass, hold_first, shares, warm_on_reject, replicate, switch_roles, "
          "lend, price"},
+        {"{\"policy_options\": {\"bypass\": 1001}}",
+         "bypass=1001 of policy plan: must be a number from 0 to 1000"},
         {"{\"policy_options\": {\"wait_price\": -2}}",
          "wait_price=-2 of policy plan: must be a number from 0 to 1000000"},
         {"{\"policy\": \"random\", \"policy_options\": {\"seed\": 1.5}}",
@@ -343,6 +345,7 @@ static void test_options_of_plan(void)
     CU_ASSERT_STRING_EQUAL(ONE("preempt", "0").queue_order[1],
                            "shortest_first");
     CU_ASSERT_EQUAL(ONE("bypass", "7").bypass, 7);
+    CU_ASSERT_EQUAL(ONE("bypass", "1000").bypass, 1000);
     CU_ASSERT_TRUE(usual.holds_first && !ONE("hold_first", "0").holds_first);
     CU_ASSERT_TRUE(usual.shares && !ONE("shares", "0").shares);
     CU_ASSERT_TRUE(usual.price.on && !ONE("price", "0").price.on);
