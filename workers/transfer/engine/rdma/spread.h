@@ -132,12 +132,6 @@ void spread_rail_drop(struct spread *s, uint32_t rail);
 
 enum spread_rail_state spread_rail_state(const struct spread *s, uint32_t rail);
 
-/* Returns the number of slices under way on the rail. */
-uint32_t spread_rail_busy(const struct spread *s, uint32_t rail);
-
-/* Returns the estimated rate of the rail, in bytes per second. */
-double spread_rail_rate(const struct spread *s, uint32_t rail);
-
 /* Takes an ended op: *op_id and *rc. Returns false if there is none. */
 [[nodiscard]] bool spread_ended(struct spread *s, uint64_t *op_id, int *rc);
 
