@@ -176,40 +176,26 @@ struct fields_object fields_object(struct fields *f,
     return (struct fields_object){json, path};
 }
 
-/* Returns the key most like `key` in `keys`, a list separated by spaces, of *n
- * bytes, 0 = none is. *far: the letters that differ. */
-static const char *nearest_of(const char *keys, const char *key, int *n,
-                              size_t *far)
-{
-    const char *nearest = "";
-    size_t all = strlen(key), one;
-
-    *n = 0;
-    *far = all / 3 + 1;
-    for (; *keys != '\0'; keys += one + (keys[one] == ' ')) {
-        one = strcspn(keys, " ");
-        if (!text_nearer(key, all, keys, one, far))
-            continue;
-        nearest = keys;
-        *n = (int)one;
-    }
-    return nearest;
-}
-
 void fields_known(struct fields *f, const struct fields_object *o,
                   const char *keys)
 {
-    const char *key, *nearest;
+    const char *key, *nearest = "";
     json_t *value;
-    size_t far;
-    int n;
 
     json_object_foreach(o->json, key, value)
     {
-        nearest = nearest_of(keys, key, &n, &far);
-        if (n == 0 || far > 0)
+        size_t far = strlen(key) / 3 + 1, n = 0, one;
+
+        for (const char *k = keys; *k; k += one + (k[one] == ' ')) {
+            one = strcspn(k, " ");
+            if (text_nearer(key, strlen(key), k, one, &far)) {
+                nearest = k;
+                n = one;
+            }
+        }
+        if (far > 0)
             fields_refuse(f, "", "", "%s%.*s: no such field%s%.*s%s", o->path,
-                          SHOWN_BYTES, key, n ? ": did you mean " : "", n,
+                          SHOWN_BYTES, key, n ? ": did you mean " : "", (int)n,
                           nearest, n ? "?" : "");
     }
 }

@@ -8,6 +8,9 @@
 #include "tests/unit/suite.h"
 #include "workers/transfer/engine/rdma/spread_internal.h"
 
+/* spread_check.c: asserts the invariants. O(everything). */
+void spread_check(const struct spread *s);
+
 #define SLICE 100u
 
 static const struct spread_config config = {.slice_bytes = SLICE,
