@@ -241,15 +241,11 @@ static int read_config(struct command_line *cl, struct config *c)
 
     if (!cl->config_path && cl->engines.count == 0 && cl->sets.count == 0 &&
         !cl->dump)
-        return options_complain(
-            usage.name,
+        return fail_usage(
             "no engine is named: name each by --engine URL, or all in a file "
             "by --config FILE\n"
-            "  conductor --engine http://127.0.0.1:8000    in front of the "
-            "engine there\n"
-            "  conductor --config-example > conductor.json  a file with all "
-            "options explained\n"
-            "  conductor --help");
+            "  conductor --engine http://127.0.0.1:8000\n"
+            "  conductor --config-example > conductor.json");
     if (read_parts(cl, c, err))
         return fail_usage(err);
     if (config_check(c, err))

@@ -67,12 +67,8 @@ int config_set(struct config *c, const char *name, const char *value,
         specs[table.count++].name = lists[i];
     const char *nearest = option_nearest(&table, name, strlen(name));
 
-    if (!o && nearest && strcmp(nearest, name) == 0)
-        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                         "%s: is a list, which only a configuration file can "
-                         "hold",
-                         name);
-    if (!o && nearest && !is_of_policy(c, name))
+    bool is_list = nearest && strcmp(nearest, name) == 0;
+    if (!o && nearest && !is_list && !is_of_policy(c, name))
         return error_say(err, CONFIG_ERROR_MAX, -ENOENT,
                          "%.100s: no such option: did you mean %s? "
                          "(--config-reference lists them)",
@@ -82,6 +78,7 @@ int config_set(struct config *c, const char *name, const char *value,
             err, CONFIG_ERROR_MAX, -ENOENT, "%.100s: no such option (%s)", name,
             strcmp(name, "index_max_blocks") == 0
                 ? "index_mib replaces it: 24 MiB per million blocks"
+            : is_list ? "it is a list, which only a configuration file can hold"
             : is_of_policy(c, name) ? "it is an option of the policy: set it "
                                       "in policy_options, or by --policy-option"
                                     : "--config-reference lists them");

@@ -267,8 +267,8 @@ class OneLine(Case):
                  'url: "HTTP://H:80/v1/": engine h is given with it, too'),
                 (['-e', 'localhost:8000', '-e', '127.0.0.1:8000'],
                  'engine localhost:8000 is given with it, too'),
-                (['-s', 'engines=x'], 'engines: is a list, which only a '
-                                      'configuration file can hold'),
+                (['-s', 'engines=x'], '(it is a list, which only a '
+                                      'configuration file can hold)'),
                 (['--conf', 'x'], 'did you mean --config?'),
                 (['-e', ''], '--engine'),
                 (['--enigne', 'x'], "did you mean --engine?"),

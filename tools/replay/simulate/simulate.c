@@ -56,7 +56,6 @@ struct settings {
 };
 
 #define WEIGHTS_MAX 64
-#define STATE_DELAY_MS 5 /* unless it is given */
 
 /* Refuses options that would be ignored. Returns 0, or -1 after printing an
  * error. */
@@ -75,7 +74,7 @@ static int check_conductors(struct conductors *c)
                                "no state arrives: give only one of them",
                                c->delay_ms);
     if (c->delay_ms < 0)
-        c->delay_ms = STATE_DELAY_MS;
+        c->delay_ms = 5; /* as --help says */
     return 0;
 }
 
