@@ -541,7 +541,32 @@ static void test_extras(void)
     }
 }
 
+/* JSON stays as it is, and so do the line ends of whatever comes. */
+static void test_extras_random(void)
+{
+    static const char of[] = "[]{},:/*\"\\ \n1a";
+    unsigned seed = 7, valid = 0;
+
+    for (int i = 0; i < 300000; i++) {
+        size_t n = 1 + (size_t)rand_r(&seed) % 12;
+        char was[12], text[12];
+
+        for (size_t k = 0; k < n; k++)
+            was[k] = of[(size_t)rand_r(&seed) % (sizeof(of) - 1)];
+        memcpy(text, was, n);
+        fields_blank_extras(text, n);
+        json_t *json = json_loadb(was, n, 0, NULL);
+        valid += json ? 1 : 0;
+        CU_ASSERT_FATAL(!json || memcmp(was, text, n) == 0);
+        json_decref(json);
+        for (size_t k = 0; k < n; k++)
+            CU_ASSERT_FATAL((text[k] == '\n') == (was[k] == '\n'));
+    }
+    CU_ASSERT(valid > 100);
+}
+
 static const struct suite_test tests[] = {
+    {"what comes by chance", test_extras_random},
     {"what people write in JSON, and JSON has not", test_extras},
     {"engines round trip", test_engines_round_trip},
     {"a dump loads back", test_defaults_round_trip},
