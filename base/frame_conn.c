@@ -254,7 +254,7 @@ static void refuse_plain(struct frame_conn *c)
     msg_error_like_pack(&buf, FRAME_ERROR, 0, PROTO_E_REFUSED,
                         "this port speaks TLS: give --tls-ca FILE with the "
                         "authorities to trust");
-    if (!buf.failed)
+    if (!buf.failed) /* if it cannot be sent, the end of the connection tells */
         (void)!send(fd, buf.data, buf.len, MSG_DONTWAIT | MSG_NOSIGNAL);
     /* Reads the rest: closing with unread input resets the connection, which
      * may discard the ERROR. */

@@ -80,19 +80,48 @@ static bool is_blank(const char *text, size_t size)
     return size == 0;
 }
 
-void fields_blank_comments(char *json, size_t size)
+/* Returns the bytes of the comment that begins at json[0 .. size), 0 = none
+ * does. */
+static size_t comment_at(const char *json, size_t size)
 {
+    const char *end = NULL;
+
+    if (size >= 2 && json[0] == '/' && json[1] == '/') {
+        end = memchr(json, '\n', size);
+        return end ? (size_t)(end - json) : size;
+    }
+    if (size >= 4 && json[0] == '/' && json[1] == '*')
+        end = memmem(json + 2, size - 2, "*/", 2);
+    return end ? (size_t)(end + 2 - json) : 0;
+}
+
+void fields_blank_extras(char *json, size_t size)
+{
+    char *comma = NULL; /* ends a list if the list ends next */
+    char before = '[';  /* the last byte that says something */
     bool in_string = false;
 
     for (size_t i = 0; i < size; i++) {
-        if (in_string && json[i] == '\\')
+        size_t n = in_string ? 0 : comment_at(json + i, size - i);
+
+        for (size_t end = i + n; i < end; i++)
+            json[i] = json[i] == '\n' ? '\n' : ' ';
+        i -= n > 0;
+        if (n == 0 && !in_string && json[i] == '/')
+            return; /* where the parser will stop */
+        if (n > 0 || (in_string && json[i] != '"' && json[i] != '\\') ||
+            isspace((unsigned char)json[i]))
+            continue;
+        if (json[i] == '\\') {
             i++;
-        else if (json[i] == '"')
+            continue;
+        }
+        if (json[i] == '"')
             in_string = !in_string;
-        else if (!in_string && json[i] == '/' && i + 1 < size &&
-                 json[i + 1] == '/')
-            for (; i < size && json[i] != '\n'; i++)
-                json[i] = ' ';
+        else if (comma && (json[i] == ']' || json[i] == '}'))
+            *comma = ' ';
+        comma = json[i] == ',' && !strchr("[{,:", before) ? &json[i] : NULL;
+        before = json[i];
     }
 }
 
@@ -112,7 +141,7 @@ int fields_read(struct fields *f, const char *text, size_t size,
         return f->rc = rc;
     }
     if (of_file)
-        fields_blank_comments(of_file, size);
+        fields_blank_extras(of_file, size);
     const char *json = skip_mark(text ? text : of_file, &size);
     struct fields_object root = {
         json_loadb(json, size, JSON_REJECT_DUPLICATES, &where), ""};
@@ -147,30 +176,27 @@ struct fields_object fields_object(struct fields *f,
     return (struct fields_object){json, path};
 }
 
-/* Whether `key` is in `keys`, a list separated by spaces. */
-static bool is_among(const char *keys, const char *key)
-{
-    size_t n;
-
-    for (; *keys != '\0'; keys += n + (keys[n] == ' ')) {
-        n = strcspn(keys, " ");
-        if (n == strlen(key) && memcmp(keys, key, n) == 0)
-            return true;
-    }
-    return false;
-}
-
 void fields_known(struct fields *f, const struct fields_object *o,
                   const char *keys)
 {
-    const char *key;
+    const char *key, *nearest = "";
     json_t *value;
 
     json_object_foreach(o->json, key, value)
     {
-        if (!is_among(keys, key))
-            fields_refuse(f, "", "", "%s%.*s: no such field", o->path,
-                          SHOWN_BYTES, key);
+        size_t far = strlen(key) / 3 + 1, n = 0, one;
+
+        for (const char *k = keys; *k; k += one + (k[one] == ' ')) {
+            one = strcspn(k, " ");
+            if (text_nearer(key, strlen(key), k, one, &far)) {
+                nearest = k;
+                n = one;
+            }
+        }
+        if (far > 0)
+            fields_refuse(f, "", "", "%s%.*s: no such field%s%.*s%s", o->path,
+                          SHOWN_BYTES, key, n ? ": did you mean " : "", (int)n,
+                          nearest, n ? "?" : "");
     }
 }
 

@@ -30,8 +30,10 @@ struct fields_object {
 typedef void fields_reader(struct fields *f, const struct fields_object *root,
                            void *into);
 
-/* Overwrites comments, from // to the end of the line, with blanks. */
-void fields_blank_comments(char *json, size_t size);
+/* Overwrites with blanks what people write in JSON, and JSON has not: comments,
+ * from // to the end of the line or within a slash and a star, and a comma
+ * after the last element of a list. Lines and columns stay as they are. */
+void fields_blank_extras(char *json, size_t size);
 
 /* Parses `size` bytes at `text` (UTF-8, needs no NUL), or, if `text` is NULL,
  * the file f->file of at most `size` bytes, skips a byte order mark, and in a

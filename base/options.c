@@ -10,6 +10,7 @@
 
 #include "base/address.h"
 #include "base/error.h"
+#include "base/text.h"
 
 #define VALUE_SHOWN 200
 #define MESSAGE_BYTES 512
@@ -168,49 +169,17 @@ const struct option_spec *option_find(const struct option_table *table,
     return NULL;
 }
 
-#define NEAR_BYTES 40
-
-/* Returns the number of letters to insert, delete or replace (Levenshtein). */
-static size_t distance(const char *a, size_t n_a, const char *b, size_t n_b)
-{
-    size_t row[NEAR_BYTES + 1];
-
-    for (size_t j = 0; j <= n_b; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= n_a; i++) {
-        size_t before = row[0];
-
-        row[0] = i;
-        for (size_t j = 1; j <= n_b; j++) {
-            size_t best = before + (a[i - 1] != b[j - 1]);
-
-            before = row[j];
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
-        }
-    }
-    return row[n_b];
-}
-
 const char *option_nearest(const struct option_table *table, const char *name,
                            size_t bytes)
 {
     const char *nearest = NULL;
     size_t least = bytes / 3 + 1;
 
-    for (size_t i = 0; bytes <= NEAR_BYTES && i < table->count; i++) {
+    for (size_t i = 0; i < table->count; i++) {
         const char *known = table->specs[i].name;
-        size_t n = strlen(known);
-        size_t d =
-            *known && n <= NEAR_BYTES ? distance(name, bytes, known, n) : least;
 
-        if (d < least) {
-            least = d;
+        if (text_nearer(name, bytes, known, strlen(known), &least))
             nearest = known;
-        }
     }
     return nearest;
 }

@@ -100,7 +100,8 @@ const struct option_spec *option_find(const struct option_table *table,
                                       const char *name, size_t bytes);
 
 /* Returns the name in the table that is most like name[0 .. bytes), if at most
- * a third of its letters differ; NULL = none. O(options x bytes^2). */
+ * a third of its letters differ, or the first that begins so; NULL = none.
+ * O(options x bytes^2). */
 const char *option_nearest(const struct option_table *table, const char *name,
                            size_t bytes);
 

@@ -74,4 +74,53 @@ static inline bool text_is_nan_near(const char *text, size_t n, size_t at)
     return text_is_nan(text + at, n - at);
 }
 
+#define TEXT_NEAR_BYTES 40
+
+/* Returns the number of letters to insert, delete or replace (Levenshtein). */
+static inline size_t text_distance(const char *a, size_t n_a, const char *b,
+                                   size_t n_b)
+{
+    size_t row[TEXT_NEAR_BYTES + 1];
+
+    for (size_t j = 0; j <= n_b; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= n_a; i++) {
+        size_t before = row[0];
+
+        row[0] = i;
+        for (size_t j = 1; j <= n_b; j++) {
+            size_t best = before + (a[i - 1] != b[j - 1]);
+
+            before = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[n_b];
+}
+
+/* Returns whether known[0 .. n) is more like name[0 .. bytes) than all before:
+ * fewer than *least letters differ, or it begins with the name. Sets *least,
+ * which begins at bytes / 3 + 1. O(bytes x n). */
+static inline bool text_nearer(const char *name, size_t bytes,
+                               const char *known, size_t n, size_t *least)
+{
+    bool same = n == bytes && memcmp(name, known, n) == 0;
+
+    if (n == 0 || (!same && (n > TEXT_NEAR_BYTES || bytes > TEXT_NEAR_BYTES)))
+        return false;
+    size_t d = same ? 0 : text_distance(name, bytes, known, n);
+    /* The beginning of a name counts as a far typing error. */
+    if (bytes >= 3 && bytes < n && memcmp(name, known, bytes) == 0 &&
+        bytes / 3 < d)
+        d = bytes / 3;
+    if (d >= *least)
+        return false;
+    *least = d;
+    return true;
+}
+
 #endif

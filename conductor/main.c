@@ -80,7 +80,7 @@ static int parse_command_line(int argc, char **argv, struct command_line *cl,
         {"listen", OPTION_TEXT, &cl->listen, "HOST:PORT", 0, 0,
          "serve clients there", .letter = 'l'},
         {"config", OPTION_TEXT, &cl->config_path, "FILE", 0, 0,
-         "read this configuration: JSON, with // comments; - = from standard "
+         "read this configuration: JSON, comments allowed; - = from standard "
          "input",
          .letter = 'c'},
         {"set", OPTION_LIST, &cl->sets, "NAME=VALUE", 0, 0,
@@ -165,7 +165,7 @@ static int read_pipe(struct command_line *cl, char err[CONFIG_ERROR_MAX])
     if (rc)
         return error_say(err, CONFIG_ERROR_MAX, rc, "%s: %s", cl->config_path,
                          file_why(rc));
-    fields_blank_comments(cl->piped, cl->n_piped);
+    fields_blank_extras(cl->piped, cl->n_piped);
     return 0;
 }
 
@@ -188,12 +188,9 @@ static int load(struct command_line *cl, struct config *c,
 static int add_engines(const struct command_line *cl, struct config *c,
                        char err[CONFIG_ERROR_MAX])
 {
-    struct config defaults;
     int rc = 0;
 
-    config_defaults(&defaults);
-    if (cl->engines.count > 0 &&
-        strcmp(c->worker_listen, defaults.worker_listen) == 0)
+    if (cl->engines.count > 0 && !c->worker_listen_given)
         c->worker_listen[0] = '\0';
     for (size_t i = 0; rc == 0 && i < cl->engines.count; i++)
         rc = engine_list_add(&c->engines, cl->engines.items[i], err,
@@ -242,6 +239,13 @@ static int read_config(struct command_line *cl, struct config *c)
 {
     char err[CONFIG_ERROR_MAX];
 
+    if (!cl->config_path && cl->engines.count == 0 && cl->sets.count == 0 &&
+        !cl->dump)
+        return fail_usage(
+            "no engine is named: name each by --engine URL, or all in a file "
+            "by --config FILE\n"
+            "  conductor --engine http://127.0.0.1:8000\n"
+            "  conductor --config-example > conductor.json");
     if (read_parts(cl, c, err))
         return fail_usage(err);
     if (config_check(c, err))

@@ -88,34 +88,15 @@ static void refuse(struct sim *sim, struct sim_request *r,
                    const struct dispatch_order *order)
 {
     const struct schedule_decision *d = &order->decision;
-    const char *verdict = schedule_verdict_name(d->verdict);
+    const struct dispatch_refusal *how = dispatch_refusal(order->reason);
 
     sim_warm(sim, r, order);
     if (comes_again(sim, r, order))
         return;
-    switch (order->reason) {
-    case DISPATCH_NO_ROOM:
-    case DISPATCH_WAITED_TOO_LONG:
-        sim_end(sim, r, SIM_REJECTED, "no_capacity");
-        return;
-    case DISPATCH_LINK_BUSY:
-        sim_end(sim, r, SIM_REJECTED, "link_busy");
-        return;
-    case DISPATCH_MISSES_TTFT:
-    case DISPATCH_MISSES_TBT:
-    case DISPATCH_PRICE:
-    case DISPATCH_SHARE:
-        if (d->chosen.instance != POOL_NO_INSTANCE)
-            note_forecast(sim, r, order);
-        sim_end(sim, r, SIM_REJECTED, verdict);
-        return;
-    case DISPATCH_NO_PREFILL:
-    case DISPATCH_NO_DECODE:
-    case DISPATCH_TOO_LONG:
-    case DISPATCH_NO_REASON:
-        break;
-    }
-    sim_end(sim, r, SIM_FAILED, verdict);
+    if (how->rejects && !how->name && d->chosen.instance != POOL_NO_INSTANCE)
+        note_forecast(sim, r, order);
+    sim_end(sim, r, how->rejects ? SIM_REJECTED : SIM_FAILED,
+            how->name ? how->name : schedule_verdict_name(d->verdict));
 }
 
 static void follow(struct sim *sim, struct sim_request *r,

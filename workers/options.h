@@ -12,6 +12,7 @@ enum worker_puts { WORKER_PUTS_EVICTED, WORKER_PUTS_ALL };
 
 /* Plain data, all checked by worker_options_parse. Strings point into argv. */
 struct worker_options {
+    const char *conductor_list;                    /* as given; NULL = none */
     struct address conductors[MSG_CONDUCTORS_MAX]; /* (n_conductors) */
     uint32_t n_conductors;
     struct address listen;   /* port 0 = any */

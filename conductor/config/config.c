@@ -51,16 +51,24 @@ static bool is_of_policy(const struct config *c, const char *name)
     return policy && policy_option_by_name(policy, name);
 }
 
+/* Members of a configuration that are no options. */
+static const char *const lists[CONFIG_LISTS] = {"engines", "stores",
+                                                "worker_costs"};
+
 int config_set(struct config *c, const char *name, const char *value,
                char err[CONFIG_ERROR_MAX])
 {
     struct option_spec specs[CONFIG_OPTIONS_MAX];
-    const struct option_table table = config_table(c, specs);
+    struct option_table table = config_table(c, specs);
     const struct option_spec *o = option_find(&table, name, strlen(name));
-    const char *nearest = option_nearest(&table, name, strlen(name));
     char why[CONFIG_ERROR_MAX / 2];
 
-    if (!o && nearest && !is_of_policy(c, name))
+    for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++)
+        specs[table.count++].name = lists[i];
+    const char *nearest = option_nearest(&table, name, strlen(name));
+
+    bool is_list = nearest && strcmp(nearest, name) == 0;
+    if (!o && nearest && !is_list && !is_of_policy(c, name))
         return error_say(err, CONFIG_ERROR_MAX, -ENOENT,
                          "%.100s: no such option: did you mean %s? "
                          "(--config-reference lists them)",
@@ -70,6 +78,7 @@ int config_set(struct config *c, const char *name, const char *value,
             err, CONFIG_ERROR_MAX, -ENOENT, "%.100s: no such option (%s)", name,
             strcmp(name, "index_max_blocks") == 0
                 ? "index_mib replaces it: 24 MiB per million blocks"
+            : is_list ? "it is a list, which only a configuration file can hold"
             : is_of_policy(c, name) ? "it is an option of the policy: set it "
                                       "in policy_options, or by --policy-option"
                                     : "--config-reference lists them");

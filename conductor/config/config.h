@@ -6,6 +6,7 @@
 #ifndef CONDUCTOR_CONFIG_CONFIG_H
 #define CONDUCTOR_CONFIG_CONFIG_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -35,6 +36,7 @@ enum config_keys {
 struct config {
     char listen[CONFIG_STRING_MAX];
     char worker_listen[CONFIG_STRING_MAX];
+    bool worker_listen_given; /* by the file, so that engines do not clear it */
     char secret_file[CONFIG_STRING_MAX];
     char model[CONFIG_STRING_MAX];
     int64_t block_tokens;

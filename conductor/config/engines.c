@@ -27,10 +27,11 @@ static const struct entry_field fields[] = {
     {"name", TEXT(name), NULL,
      "name in logs, metrics and headers: printable, without blanks, unique "
      "among engines and workers"},
-    {"kind", WORD(kind), "openai",
+    {"kind", WORD(kind), "auto",
      "software of the server: `vllm`, `sglang`, or `openai` for any other "
      "server of OpenAI's API; `auto`: the engine is asked, also for its blocks "
-     "and where it publishes KV events",
+     "and where it publishes KV events. With `model`, or without `url`, the "
+     "default is `openai`",
      kinds},
     {"url", TEXT(url_text), "",
      "base URL: `http://host[:port][/path]`, or `https://`; requests' paths "
@@ -161,6 +162,9 @@ static void check_engine(struct fields *f, const struct fields_object *o,
 {
     struct engine_config *e = (struct engine_config *)all + i;
 
+    /* Only an engine that has to tell its model is asked for more. */
+    if (!json_object_get(o->json, "kind") && (*e->model || !*e->url_text))
+        e->kind = ENGINE_OPENAI;
     engine_config_paths(e);
     if (f->rc == 0)
         engine_config_check(f, o, e);
@@ -247,15 +251,21 @@ int engine_list_add(struct engine_list *list, const char *text, char *err,
                          text, ENGINES_MAX);
     list->at = more;
     list->given = true;
-    entry = json_pack("{s:s%, s:s, s:o}", "name", named ? text : host,
-                      (size_t)n_name, "kind", "auto", "url",
-                      json_sprintf("%s%s", scheme ? "" : "http://", url));
+    entry =
+        json_pack("{s:s%, s:o}", "name", named ? text : host, (size_t)n_name,
+                  "url", json_sprintf("%s%s", scheme ? "" : "http://", url));
     if (entry)
         engine_config_read(&f, &(struct fields_object){entry, ""},
                            &list->at[list->n]);
     else
         fields_refuse(&f, "", "", "must be [NAME=]URL");
     json_decref(entry);
+    for (size_t i = 0; i < list->n; i++)
+        if (engine_url_compare(&list->at[i].url, &list->at[list->n].url) == 0)
+            fields_refuse(&f, "", "url",
+                          "\"%s\": engine %s is given with it, too: %s",
+                          list->at[list->n].url_text, list->at[i].name,
+                          list->at[i].url_text);
     if (f.rc == 0) {
         list->n++;
         check_list(&f, list);

@@ -6,7 +6,8 @@
 #include "base/options.h"
 #include "conductor/config/config.h"
 
-#define CONFIG_OPTIONS_MAX 80
+#define CONFIG_LISTS 3 /* engines, stores, worker_costs */
+#define CONFIG_OPTIONS_MAX (80 + CONFIG_LISTS)
 
 struct fields;
 struct fields_object;

@@ -86,8 +86,8 @@ static void read_options(struct fields *f, const struct fields_object *root,
             set_json(f, c, name, value);
     }
     check_stores(f, c);
-    if ((c->engines.given || *c->engines_file) &&
-        !json_object_get(root->json, "worker_listen"))
+    c->worker_listen_given = json_object_get(root->json, "worker_listen");
+    if ((c->engines.given || *c->engines_file) && !c->worker_listen_given)
         c->worker_listen[0] = '\0';
 }
 

@@ -320,8 +320,8 @@ struct option_table config_table(struct config *c,
 {
     const size_t n = sizeof(all_options) / sizeof(*all_options);
 
-    _Static_assert(sizeof(all_options) <=
-                       CONFIG_OPTIONS_MAX * sizeof(*all_options),
+    _Static_assert(sizeof(all_options) <= (CONFIG_OPTIONS_MAX - CONFIG_LISTS) *
+                                              sizeof(*all_options),
                    "CONFIG_OPTIONS_MAX");
     memcpy(specs, all_options, sizeof(all_options));
     for (size_t i = 0; i < n; i++) {

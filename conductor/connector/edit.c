@@ -69,7 +69,7 @@ int pair_edit(const char *body, size_t n, const char *const *drop,
     return rc ? rc : out->error;
 }
 
-const char *const pair_vllm_drop[] = {"kv_transfer_params", NULL};
+const char *const pair_drops[] = {PAIR_MEMBERS(PAIR_MEMBER_NAME), NULL};
 
 int pair_edit_with(const struct pair_ask *ask, const char *const *drop,
                    struct text_buf *set, struct text_buf *out)

@@ -51,7 +51,7 @@ static int decode(const struct pair_ask *ask, const struct pair_reply *reply,
     text_buf_puts(&set, "}");
     text_buf_fini(&address);
     set.error = set.error ? set.error : error;
-    return pair_edit_with(ask, pair_vllm_drop, &set, out);
+    return pair_edit_with(ask, pair_drops, &set, out);
 }
 
 const struct pair_protocol pair_mooncake = {

@@ -26,11 +26,12 @@ static int decode(const struct pair_ask *ask, const struct pair_reply *reply,
     text_buf_init(&set, reply->n_params + 64);
     text_buf_puts(&set, "\"kv_transfer_params\":");
     text_buf_add(&set, reply->params, reply->n_params);
-    return pair_edit_with(ask, pair_vllm_drop, &set, out);
+    return pair_edit_with(ask, pair_drops, &set, out);
 }
 
 const struct pair_protocol pair_nixl = {
     .kind = "vllm",
+    .passes_on = "kv_transfer_params",
     .alone = true,
     .leased = true,
     .prefill = prefill,

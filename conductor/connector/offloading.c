@@ -36,7 +36,7 @@ static int decode(const struct pair_ask *ask, const struct pair_reply *reply,
     text_buf_json_str(&set, ask->host);
     text_buf_printf(&set, ",\"remote_port\":%lld}}",
                     (long long)(ask->port + ask->rank));
-    return pair_edit_with(ask, pair_vllm_drop, &set, out);
+    return pair_edit_with(ask, pair_drops, &set, out);
 }
 
 const struct pair_protocol pair_offloading = {

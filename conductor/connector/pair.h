@@ -51,8 +51,10 @@ struct pair_reply {
 };
 
 struct pair_protocol {
-    const char *kind; /* of its engines, as in their entries */
-    bool alone;       /* its decode engines serve requests on their own, too */
+    const char *kind;      /* of its engines, as in their entries */
+    const char *passes_on; /* member of the prefill leg's reply that the decode
+                              leg's body gets; NULL = none */
+    bool alone;  /* its decode engines serve requests on their own, too */
     bool leased; /* the prefill engine keeps the KV of a reply with parameters
                     until the decode leg has fetched it */
     bool concurrent; /* both legs are sent at once */
@@ -96,8 +98,12 @@ extern const char *const pair_connector_names[PAIR_CONNECTORS + 1];
                                  const char *const *drop, struct text_buf *set,
                                  struct text_buf *out);
 
-/* JSON members for vLLM's connectors; dropped from a client's request. */
-extern const char *const pair_vllm_drop[];
+/* Members of bodies that are connectors' alone: a client's reach no engine. */
+#define PAIR_MEMBERS(of)                                                  \
+    of("kv_transfer_params"), of("bootstrap_host"), of("bootstrap_port"), \
+        of("bootstrap_room"), of("bootstrap_pair_key")
+#define PAIR_MEMBER_NAME(name) name
+extern const char *const pair_drops[];
 
 /*
  * Appends the body of a leg that computes the prompt and one token: not
@@ -105,8 +111,8 @@ extern const char *const pair_vllm_drop[];
  *   drop  names to leave out: PAIR_PREFILL_DROPS, and perhaps more.
  *   set   further members, as in pair_edit().
  */
-#define PAIR_PREFILL_DROPS                                          \
-    "kv_transfer_params", "stream", "stream_options", "max_tokens", \
+#define PAIR_PREFILL_DROPS                                                    \
+    PAIR_MEMBERS(PAIR_MEMBER_NAME), "stream", "stream_options", "max_tokens", \
         "max_completion_tokens", "min_tokens"
 extern const char *const pair_prefill_drops[];
 [[nodiscard]] int pair_edit_prefill(const struct pair_ask *ask,

@@ -15,9 +15,6 @@
 
 static int prefill(const struct pair_ask *ask, struct text_buf *out)
 {
-    static const char *const drop[] = {
-        "bootstrap_host",     "bootstrap_port",     "bootstrap_room",
-        "bootstrap_pair_key", "kv_transfer_params", NULL};
     struct text_buf set;
 
     text_buf_init(&set, 1024);
@@ -27,7 +24,7 @@ static int prefill(const struct pair_ask *ask, struct text_buf *out)
         &set, ",\"bootstrap_port\":%lld,\"bootstrap_room\":%llu",
         (long long)ask->port,
         (unsigned long long)(ask->room >> 1 >> COUNTED_BITS << COUNTED_BITS));
-    return pair_edit_with(ask, drop, &set, out);
+    return pair_edit_with(ask, pair_drops, &set, out);
 }
 
 const struct pair_protocol pair_sglang = {

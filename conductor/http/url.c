@@ -82,3 +82,21 @@ const char *engine_url_parse(const char *text, struct engine_url *out)
     *out = url;
     return NULL;
 }
+
+static const char *host_of(const struct engine_url *url)
+{
+    const char *host = url->at.host;
+
+    return strcmp(host, "127.0.0.1") == 0 || strcmp(host, "::1") == 0
+               ? "localhost"
+               : host;
+}
+
+int engine_url_compare(const struct engine_url *a, const struct engine_url *b)
+{
+    int order = a->tls != b->tls ? a->tls - b->tls : a->at.port - b->at.port;
+
+    if (!order)
+        order = strcasecmp(host_of(a), host_of(b));
+    return order ? order : strcmp(a->prefix, b->prefix);
+}

@@ -26,6 +26,10 @@ struct engine_url {
 [[nodiscard]] const char *engine_url_parse(const char *text,
                                            struct engine_url *out);
 
+/* Orders two URLs by the server and the prefix that they lead to, whichever way
+ * they are spelled: returns 0 if they are the same, else below or above 0. */
+int engine_url_compare(const struct engine_url *a, const struct engine_url *b);
+
 /* Returns where in a URL the path of an OpenAI endpoint begins, if it ends in
  * one, as in "http://h/v1/completions"; NULL = it does not. */
 const char *engine_url_endpoint(const char *text);

@@ -33,6 +33,11 @@ static const char *const failures[METRICS_FAILURES] = {
 
 #define BOUNDS(a) a, sizeof(a) / sizeof((a)[0])
 #define AT(field) offsetof(struct metrics, field)
+#define REJECTIONS(name, help)                                        \
+    {                                                                 \
+        "conductor_rejections_total", "{reason=\"" #name "\"}", help, \
+            AT(rejected_##name)                                       \
+    }
 
 static const struct counter_def {
     const char *name, *labels, *help;
@@ -46,20 +51,7 @@ static const struct counter_def {
      AT(requests[METRICS_FAILED])},
     {"conductor_requests_total", "{outcome=\"cancelled\"}", NULL,
      AT(requests[METRICS_CANCELLED])},
-    {"conductor_rejections_total", "{reason=\"slo_ttft\"}",
-     "Requests answered 429, by reason.", AT(rejected_ttft)},
-    {"conductor_rejections_total", "{reason=\"slo_tbt\"}", NULL,
-     AT(rejected_tbt)},
-    {"conductor_rejections_total", "{reason=\"price\"}", NULL,
-     AT(rejected_price)},
-    {"conductor_rejections_total", "{reason=\"share\"}", NULL,
-     AT(rejected_share)},
-    {"conductor_rejections_total", "{reason=\"no_room\"}", NULL,
-     AT(rejected_no_room)},
-    {"conductor_rejections_total", "{reason=\"link\"}", NULL,
-     AT(rejected_link)},
-    {"conductor_rejections_total", "{reason=\"tickets\"}", NULL,
-     AT(rejected_tickets)},
+    METRICS_REJECTIONS(REJECTIONS),
     {"conductor_failures_total", "{reason=\"no_prefill_instance\"}",
      "Failed requests, by error code.", AT(failures[0])},
     {"conductor_failures_total", "{reason=\"no_decode_instance\"}", NULL,

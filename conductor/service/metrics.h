@@ -49,10 +49,16 @@ enum metrics_path {
     METRICS_PATHS,
 };
 
+/* Reasons of 429, by their names in metrics and the overview. */
+#define METRICS_REJECTIONS(of)                                               \
+    of(slo_ttft, "Requests answered 429, by reason."), of(slo_tbt, NULL),    \
+        of(price, NULL), of(share, NULL), of(no_room, NULL), of(link, NULL), \
+        of(tickets, NULL)
+#define METRICS_REJECTED(name, help) rejected_##name
+
 struct metrics {
     uint64_t requests[METRICS_OUTCOMES];
-    uint64_t rejected_ttft, rejected_tbt, rejected_price, rejected_share,
-        rejected_no_room, rejected_link, rejected_tickets;
+    uint64_t METRICS_REJECTIONS(METRICS_REJECTED);
     uint64_t failures[METRICS_FAILURES]; /* see metrics_count_failure() */
     /* First tokens of requests accepted with a TTFT limit; of these, first
      * tokens after the limit, of retried requests and of others. */

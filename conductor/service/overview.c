@@ -78,6 +78,11 @@ static int put_models(const struct models *models, struct evbuffer *out)
                                 n > MODELS_SHOWN ? n - MODELS_SHOWN : 0) < 0);
 }
 
+#define REJECTIONS(name, help)   \
+    {                            \
+#name, m.rejected_##name \
+    }
+
 static int put_counts(const struct models *models, struct evbuffer *out)
 {
     struct metrics m = models->past.metrics;
@@ -92,30 +97,31 @@ static int put_counts(const struct models *models, struct evbuffer *out)
         const char *name;
         uint64_t value;
     } all[] = {
-        {"requests\":{\"in_flight", in_flight},
+        {"requests{", 0},
+        {"in_flight", in_flight},
         {"completed", m.requests[METRICS_COMPLETED]},
         {"rejected", m.requests[METRICS_REJECTED]},
         {"failed", m.requests[METRICS_FAILED]},
         {"cancelled", m.requests[METRICS_CANCELLED]},
         {"retries", m.retries},
-        {"rejections\":{\"slo_ttft", m.rejected_ttft},
-        {"slo_tbt", m.rejected_tbt},
-        {"price", m.rejected_price},
-        {"share", m.rejected_share},
-        {"no_room", m.rejected_no_room},
-        {"link", m.rejected_link},
-        {"promises\":{\"kept", m.promises - late},
+        {"rejections{", 0},
+        METRICS_REJECTIONS(REJECTIONS),
+        {"promises{", 0},
+        {"kept", m.promises - late},
         {"late", late},
-        {"tokens\":{\"prompt", m.prompt_tokens},
+        {"tokens{", 0},
+        {"prompt", m.prompt_tokens},
         {"local", m.local_tokens},
         {"fetched", m.fetched_tokens},
         {"disk", m.disk_tokens},
         {"shared", m.shared_tokens},
         {"computed", m.computed_tokens},
         {"output", m.output_tokens},
-        {"guessed\":{\"length", m.guessed_length_tokens},
+        {"guessed{", 0},
+        {"length", m.guessed_length_tokens},
         {"cached", m.guessed_cached_tokens},
-        {"transfers\":{\"fetched_blocks", m.fetched_blocks},
+        {"transfers{", 0},
+        {"fetched_blocks", m.fetched_blocks},
         {"fetched_bytes", m.fetched_bytes},
         {"disk_bytes", m.disk_bytes},
         {"shared_bytes", m.shared_bytes},
@@ -123,12 +129,16 @@ static int put_counts(const struct models *models, struct evbuffer *out)
     int bad = 0;
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        /* The name of an object's first member also opens the object. */
-        bool opens = strchr(all[i].name, '{');
+        size_t n = strcspn(all[i].name, "{");
 
-        bad |= evbuffer_add_printf(out, "%s\"%s\":%llu",
-                                   opens && i ? "}," : ",", all[i].name,
-                                   (unsigned long long)all[i].value) < 0;
+        if (all[i].name[n]) /* an object begins, whose members follow */
+            bad |= evbuffer_add_printf(out, "%s\"%.*s\":{", i > 0 ? "}," : ",",
+                                       (int)n, all[i].name) < 0;
+        else
+            bad |= evbuffer_add_printf(out, "%s\"%s\":%llu",
+                                       strchr(all[i - 1].name, '{') ? "" : ",",
+                                       all[i].name,
+                                       (unsigned long long)all[i].value) < 0;
     }
     return bad | (evbuffer_add_printf(out, "}") < 0);
 }

@@ -11,6 +11,7 @@
 #include "base/event_loop.h"
 #include "base/log.h"
 #include "conductor/service/access/log.h"
+#include "conductor/service/engine/costs.h"
 #include "conductor/service/history/history.h"
 #include "conductor/service/models.h"
 #include "conductor/service/report/report.h"
@@ -252,7 +253,7 @@ int models_reload(struct models *models, const struct config *next,
     /* From here on nothing fails. */
     tenants_take(models->tenants, now.tenants);
     if (costed(models))
-        costed(models)->costs.model = now.cost;
+        costs_replace(costed(models), &now.cost);
     access_log_take(models->access, now.access_fd);
     config_take(&models->config, next);
     if (exporter_take(models->exporter, next->otlp_endpoint))

@@ -181,6 +181,12 @@ static bool is_free(const struct pool_instance *i, int64_t now_us)
 
 void sim_views_check(struct sim *sim)
 {
+    const char *broken = prefix_index_broken(sim->index);
+
+    for (uint32_t v = 0; !broken && v < sim->n_views; v++)
+        broken = pool_broken(sim->views[v].pool);
+    if (broken)
+        sim_fail(sim, -EIO, "a bug: an invariant broke: %s", broken);
     for (uint32_t v = 0; v < sim->n_views; v++)
         for (uint32_t i = 0; i < sim->n_nodes; i++) {
             const struct pool_instance *instance =

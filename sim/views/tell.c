@@ -103,6 +103,7 @@ static void hear(struct sim *sim, struct sim_view *view,
     struct pool *pool = view->pool;
     uint64_t id = item->request_id;
 
+    /* Prefills that the pool had no place for are not in it. */
     switch (item->kind) {
     case SIM_NEWS_ASKED:
         hear_asked(sim, view, item->sent);

@@ -61,7 +61,7 @@ static void use(struct disk_tier *t)
 {
     struct kv_store *index = disk_tier_index(t);
     static uint8_t block[SLOTS][128];
-    struct kv_event e;
+    struct kv_store_event e;
     uint32_t cursor = KV_BLOCK_NONE;
     int busy = 0;
 

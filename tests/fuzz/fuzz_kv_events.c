@@ -8,6 +8,7 @@
 
 #include "conductor/core/index/prefix_index.h"
 #include "tests/unit/kv_map_test.h"
+#include "tests/unit/prefix_check.h"
 
 enum { BLOCKS_MAX = 1000, WAITING_BYTES = 4096 };
 

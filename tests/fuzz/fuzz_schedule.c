@@ -11,6 +11,7 @@
 #include "conductor/core/schedule/schedule.h"
 #include "tests/unit/busy.h"
 #include "tests/unit/pool_check.h"
+#include "tests/unit/prefix_check.h"
 
 enum { BLOCK = 16, SLOTS = 4, CHAIN_BLOCKS = 8, OPS_MAX = 400 };
 

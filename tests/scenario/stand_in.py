@@ -73,6 +73,7 @@ class Engine:
         self.health = 200
         self.silent = None  # an Event: no health is told before it is set
         self.metrics = ''  # of /metrics
+        self.n_metrics = 0
         self.metrics_status = 200  # None: the connection ends instead
         self.models_status = 200  # other ones come without cards
         # The cards of /v1/models; None: it has no such list.
@@ -206,6 +207,7 @@ class Engine:
             s.sendall(reply(404) if told is None else reply(200, told))
             return True
         if request.path == '/metrics':
+            self.n_metrics += 1
             if self.metrics_status:
                 s.sendall(reply(self.metrics_status, self.metrics.encode()))
             return bool(self.metrics_status)

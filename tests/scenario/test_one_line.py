@@ -171,7 +171,7 @@ class OneLine(Case):
     def test_a_file_by_a_pipe_with_comments(self):
         a = self.engine()
         text = (b'// mine\n{"listen": "127.0.0.1:0", // any port\n'
-                b' "cors_origins": "http://a.b" }')
+                b' /* not "this": \n, */ "cors_origins": "http://a.b", // }\n}')
         process = subprocess.run(
             [program(*CONDUCTOR), '-c', '-', '--engine', f'a={a.url}',
              '--dump-config'], input=text, capture_output=True, check=False)
@@ -197,11 +197,79 @@ class OneLine(Case):
         told = json.loads('{' + ','.join(lines) + '}')
         self.assertEqual(set(told), names)
 
+    def test_what_a_file_says_stays(self):
+        """A default that the file writes is no default."""
+        own = self.write('own.json', '{"worker_listen": "127.0.0.1:8081"}')
+        none = self.write('none.json', '{}')
+        for path, listen in (own, '127.0.0.1:8081'), (none, ''):
+            status, out, errors = self.run_program(
+                program(*CONDUCTOR), '-c', path, '-e', 'h:1', '--dump-config')
+            self.assertEqual(status, 0, errors)
+            self.assertEqual(json.loads(out)['worker_listen'], listen)
+
+    def test_nothing_is_named(self):
+        """A newcomer's first call."""
+        for words in [], ['-t'], ['-l', '127.0.0.1:0']:
+            status, _, errors = self.run_program(program(*CONDUCTOR), *words)
+            self.assertEqual(status, 2)
+            self.assertRegex(errors, r'\Aconductor: no engine is named: .*'
+                                     r'--engine URL')
+            for word in '--config-example', '--help':
+                self.assertIn(word, errors)
+            self.assertNotIn('cost_model', errors)
+
+    def test_members_that_are_misspelt(self):
+        for text, told in (
+                ('{"engine": []}', 'engine: no such option: did you mean '
+                                   'engines?'),
+                ('{"engines": [{"name": "a", "urll": "http://h"}]}',
+                 'engines[0].urll: no such field: did you mean url?'),
+                ('{"engines": [{"name": "a", "colour": "red"}]}',
+                 'engines[0].colour: no such field\n')):
+            status, _, errors = self.run_program(
+                program(*CONDUCTOR), '-t', '-c', self.write('c.json', text))
+            self.assertEqual(status, 2, errors)
+            self.assertIn(told, errors)
+
+    def test_the_kind_is_asked_for(self):
+        """Without a kind and a model; with a model nothing is asked."""
+        a, b = self.vllm(), self.vllm()
+        path = self.write('c.json', json.dumps({'engines': [
+            {'name': 'a', 'url': a.url},
+            {'name': 'b', 'url': b.url, 'model': 'm'}]}))
+        api = self.conduct('-c', path)
+        wait_until('both are ready', lambda: api.instances()[0] == 2)
+        self.assertEqual(self.kinds(api), {'a': 'vllm', 'b': 'openai'})
+
+    def test_servers_that_take_turns(self):
+        """Behind one address; each was started at another time."""
+        a = self.vllm()
+        a.metrics += 'process_start_time_seconds 5\n'
+        api = self.conduct('-e', f'a={a.url}', '-s', 'engine_health_ms=20')
+        wait_until('it is ready', lambda: api.instances()[0] == 1)
+
+        for start in 5, 3, 5, 3, 5:
+            a.metrics = (METRICS +
+                         f'process_start_time_seconds {start}\n')
+            seen = a.n_metrics
+            wait_until('it was read', lambda: a.n_metrics > seen + 2)
+        self.assertNotIn('was restarted', self.log())
+        a.metrics = METRICS + 'process_start_time_seconds 6\n'
+        wait_until('a restart is noticed',
+                   lambda: 'engine a was restarted' in self.log())
+
     def test_errors_name_the_word(self):
         for words, told in (
                 (['-e', 'a b=http://h'], '--engine a b=http://h: name: "a b"'),
                 (['-e', 'ftp://h'], '"ftp://h": must begin with http'),
                 (['-e', 'a=http://h', '-e', 'a=http://g'], '"a"'),
+                (['-e', 'http://h', '-e', 'b=HTTP://H:80/v1/'],
+                 'url: "HTTP://H:80/v1/": engine h is given with it, too'),
+                (['-e', 'localhost:8000', '-e', '127.0.0.1:8000'],
+                 'engine localhost:8000 is given with it, too'),
+                (['-s', 'engines=x'], '(it is a list, which only a '
+                                      'configuration file can hold)'),
+                (['--conf', 'x'], 'did you mean --config?'),
                 (['-e', ''], '--engine'),
                 (['--enigne', 'x'], "did you mean --engine?"),
                 (['-s', 'polcy=plan'], 'polcy: no such option: did you mean '

@@ -453,8 +453,8 @@ class Simulate(FolderCase):
                      '--nodes-interval', 0)
 
     def test_conductors(self):
-        """One is what it was, whatever the delay; of several it says how many
-        and how late, and each request ends once."""
+        """Of several it says how many and how late, and each request ends
+        once. One has nobody to hear from."""
         def report(*options):
             path = self.path('r.json')
             r = replay('simulate', '--trace', SAMPLE, '--cluster', PAPER,
@@ -462,8 +462,16 @@ class Simulate(FolderCase):
                        path)
             return r.stdout, read_file(path)
 
-        self.assertEqual(report(),
-                         report('--conductors', 1, '--state-delay', 50))
+        self.assertEqual(report(), report('--conductors', 1))
+        for options, told in (
+                (('--state-delay', 50), '--state-delay: needs --conductors N'),
+                (('--conductors-drawn',), '--conductors-drawn: needs'),
+                (('--conductors', 1, '--nothing-shared'),
+                 '--nothing-shared: needs'),
+                (('--conductors', 2, '--state-delay', 0, '--nothing-shared'),
+                 '--state-delay 0: --nothing-shared says')):
+            self.refused(2, told, '--trace', SAMPLE, '--cluster', PAPER,
+                         *options)
         shown, text = report('--conductors', 4, '--state-delay', 50)
         self.assertIn('4 conductors, requests in turn; state 50 ms old\n',
                       shown)

@@ -68,7 +68,9 @@ class Views(Watched):
         self.assertEqual(overview['requests'], {
             'in_flight': 0, 'completed': 2, 'rejected': 1, 'failed': 0,
             'cancelled': 0, 'retries': 0})
-        self.assertEqual(overview['rejections']['slo_ttft'], 1)
+        self.assertEqual(overview['rejections'], {
+            'slo_ttft': 1, 'slo_tbt': 0, 'price': 0, 'share': 0, 'no_room': 0,
+            'link': 0, 'tickets': 0})
         self.assertEqual(overview['tokens'] | {'output': 8}, {
             'prompt': 128, 'local': 48, 'fetched': 0, 'disk': 0, 'shared': 0,
             'computed': 80, 'output': 8})

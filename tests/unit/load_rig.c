@@ -510,7 +510,7 @@ bool load_rig_run(struct load_rig *rig,
 void load_rig_forget(struct load_rig *rig)
 {
     uint32_t id = KV_BLOCK_NONE;
-    struct kv_event e;
+    struct kv_store_event e;
 
     while (kv_store_inventory(rig->store, &id, &e)) {
         kv_store_drop(rig->store, id);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "conductor/core/pool/internal.h"
+#include "tests/unit/prefix_check.h"
 
 static bool check_item(const struct pool_slot *slot,
                        const struct pool_prefill *p, bool running)

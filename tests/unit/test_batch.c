@@ -831,6 +831,7 @@ static void test_states(void)
     unsetenv(BUG_ABORTS);
     request_set_state(&r, REQUEST_DECODE);
     CU_ASSERT_TRUE(r.broken);
+    CU_ASSERT_EQUAL(r.state, REQUEST_PUSHING);
     if (aborts)
         setenv(BUG_ABORTS, "1", 1);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_fields.h"
 #include "conductor/config/config.h"
 #include "conductor/policy_text.h"
 #include "tests/unit/suite.h"
@@ -35,6 +36,8 @@ static void test_defaults_round_trip(void)
     fclose(f);
     memset(&b, 0, sizeof(b));
     CU_ASSERT_EQUAL(config_parse(&b, text, len, err), 0);
+    CU_ASSERT_TRUE(b.worker_listen_given); /* a dump says all */
+    b.worker_listen_given = false;
     CU_ASSERT_EQUAL(memcmp(&a, &b, sizeof(a)), 0);
     free(text);
 }
@@ -239,6 +242,8 @@ static void test_policy_options(void)
          "preempt, "
          "bypass, hold_first, shares, warm_on_reject, replicate, switch_roles, "
          "lend, price"},
+        {"{\"policy_options\": {\"bypass\": 1001}}",
+         "bypass=1001 of policy plan: must be a number from 0 to 1000"},
         {"{\"policy_options\": {\"wait_price\": -2}}",
          "wait_price=-2 of policy plan: must be a number from 0 to 1000000"},
         {"{\"policy\": \"random\", \"policy_options\": {\"seed\": 1.5}}",
@@ -340,6 +345,7 @@ static void test_options_of_plan(void)
     CU_ASSERT_STRING_EQUAL(ONE("preempt", "0").queue_order[1],
                            "shortest_first");
     CU_ASSERT_EQUAL(ONE("bypass", "7").bypass, 7);
+    CU_ASSERT_EQUAL(ONE("bypass", "1000").bypass, 1000);
     CU_ASSERT_TRUE(usual.holds_first && !ONE("hold_first", "0").holds_first);
     CU_ASSERT_TRUE(usual.shares && !ONE("shares", "0").shares);
     CU_ASSERT_TRUE(usual.price.on && !ONE("price", "0").price.on);
@@ -507,7 +513,61 @@ static void test_file_is_named(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(err, "/no/such/file.json"));
 }
 
+static void test_extras(void)
+{
+    static const char *const texts[][2] = {
+        {"{\"a\": 1, // b\n}", "{\"a\": 1      \n}"},
+        {"[1, /* , \n] */ 2,/**/]", "[1,      \n     2     ]"},
+        {"[/*a*//*b*/{},]", "[          {} ]"},
+        {"[\"/*,]\", \"\\\",]//\",]", "[\"/*,]\", \"\\\",]//\" ]"},
+        /* These stay wrong. */
+        {"[,]", "[,]"},
+        {"[1,,]", "[1,,]"},
+        {"{\"a\":,}", "{\"a\":,}"},
+        {"[1,] /* \"a\",]", "[1 ] /* \"a\",]"},
+        {"[1, / ,]", "[1, / ,]"},
+        {"\"\\", "\"\\"},
+        {"/", "/"},
+        {"/*/", "/*/"},
+    };
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        char *text = strdup(texts[i][0]);
+        size_t n = strlen(texts[i][0]);
+
+        fields_blank_extras(text, n);
+        CU_ASSERT_STRING_EQUAL(text, texts[i][1]);
+        free(text);
+    }
+}
+
+/* JSON stays as it is, and so do the line ends of whatever comes. */
+static void test_extras_random(void)
+{
+    static const char of[] = "[]{},:/*\"\\ \n1a";
+    unsigned seed = 7, valid = 0;
+
+    for (int i = 0; i < 300000; i++) {
+        size_t n = 1 + (size_t)rand_r(&seed) % 12;
+        char was[12], text[12];
+
+        for (size_t k = 0; k < n; k++)
+            was[k] = of[(size_t)rand_r(&seed) % (sizeof(of) - 1)];
+        memcpy(text, was, n);
+        fields_blank_extras(text, n);
+        json_t *json = json_loadb(was, n, 0, NULL);
+        valid += json ? 1 : 0;
+        CU_ASSERT_FATAL(!json || memcmp(was, text, n) == 0);
+        json_decref(json);
+        for (size_t k = 0; k < n; k++)
+            CU_ASSERT_FATAL((text[k] == '\n') == (was[k] == '\n'));
+    }
+    CU_ASSERT(valid > 100);
+}
+
 static const struct suite_test tests[] = {
+    {"what comes by chance", test_extras_random},
+    {"what people write in JSON, and JSON has not", test_extras},
     {"engines round trip", test_engines_round_trip},
     {"a dump loads back", test_defaults_round_trip},
     {"a dump without memory", test_dump_without_memory},

@@ -75,7 +75,7 @@ static uint32_t find_held(const struct model *m, uint64_t key)
     return i;
 }
 
-static void take_event(struct model *m, const struct kv_event *e)
+static void take_event(struct model *m, const struct kv_store_event *e)
 {
     uint32_t at = find_held(m, e->key);
 
@@ -93,7 +93,7 @@ static void take_event(struct model *m, const struct kv_event *e)
 
 static void drain(struct model *m)
 {
-    struct kv_event e;
+    struct kv_store_event e;
 
     CU_ASSERT_FATAL(!kv_store_take_resync(disk_tier_index(m->rig.t)));
     while (kv_store_next_event(disk_tier_index(m->rig.t), &e))
@@ -102,7 +102,7 @@ static void drain(struct model *m)
 
 static void inventory(struct model *m)
 {
-    struct kv_event e;
+    struct kv_store_event e;
     uint32_t cursor = KV_BLOCK_NONE;
 
     m->n_held = 0;

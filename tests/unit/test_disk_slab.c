@@ -66,7 +66,7 @@ static void test_restart(void)
     struct disk_rig rig;
     struct rig_prompt p;
     struct rig_prompt q;
-    struct kv_event e;
+    struct kv_store_event e;
     uint32_t cursor = KV_BLOCK_NONE;
     uint32_t n = 0;
 

@@ -282,6 +282,28 @@ static void test_facts(void)
     CU_ASSERT_STRING_EQUAL(e.kv_replay, "tcp://10.0.0.1:5700");
     CU_ASSERT_STRING_EQUAL(e.kv_topic, "kv");
     CU_ASSERT_EQUAL(e.dp_ranks, 4);
+    /* One API server for each rank, or for the ranks of its node. */
+    e = facts_of("h", "\"vllm\"",
+                 "{\"vllm_config\": {\"parallel_config\": "
+                 "{\"data_parallel_size\": 8, \"data_parallel_rank\": 3, "
+                 "\"data_parallel_size_local\": 1, "
+                 "\"data_parallel_external_lb\": true}, "
+                 "\"kv_events_config\": {\"publisher\": \"zmq\", "
+                 "\"endpoint\": \"tcp://*:5600\", "
+                 "\"replay_endpoint\": \"tcp://*:5700\"}}}");
+    CU_ASSERT_STRING_EQUAL(e.kv_events, "tcp://h:5603");
+    CU_ASSERT_STRING_EQUAL(e.kv_replay, "tcp://h:5703");
+    CU_ASSERT_EQUAL(e.dp_ranks, 0);
+    CU_ASSERT_EQUAL(e.dp_rank, -1);
+    e = facts_of("h", "\"vllm\"",
+                 "{\"vllm_config\": {\"parallel_config\": "
+                 "{\"data_parallel_size\": 8, \"data_parallel_rank\": 4, "
+                 "\"data_parallel_size_local\": 4, "
+                 "\"data_parallel_hybrid_lb\": true}, "
+                 "\"kv_events_config\": {\"publisher\": \"zmq\", "
+                 "\"endpoint\": \"tcp://*:5600\"}}}");
+    CU_ASSERT_STRING_EQUAL(e.kv_events, "tcp://h:5604");
+    CU_ASSERT_EQUAL(e.dp_ranks, 4);
     /* Ports that overlap, or that are too few. */
     e = facts_of("h", "\"vllm\"",
                  "{\"vllm_config\": {\"parallel_config\": "

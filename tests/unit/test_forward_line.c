@@ -1,11 +1,16 @@
 /* Whose turn it is at an engine, and what is learned when the first request of
  * its line is refused. */
 #include <event2/event.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "conductor/core/pool/record.h"
+#include "conductor/service/engine/costs.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
 #include "conductor/service/setup.h"
+#include "predictor/cost_model_json.h"
 #include "tests/unit/suite.h"
 
 static const char config_text[] =
@@ -119,6 +124,47 @@ RIG_TEST(test_failed)
     CU_ASSERT_EQUAL(r->requests[1].attempt.turn_us, 9000);
 }
 
+static int64_t predicted_us(const struct rig *r, uint32_t i)
+{
+    struct pool_record_prefill p;
+
+    CU_ASSERT_EQUAL(
+        pool_read_prefill(r->service->pool, r->engine->id, i + 1, 1000, &p), 0);
+    return p.request.predicted_us;
+}
+
+/* What an engine has accepted is predicted by the costs that a file gives it
+ * later, or the model. */
+RIG_TEST(test_other_costs)
+{
+    struct cost_model twice = {.engine = "e",
+                               .model = "m",
+                               .machine = "none",
+                               .date = "2026-01-01",
+                               .range = {1, 32768, 32768, 64, 1000000}};
+    char path[] = "/tmp/test_forward_line.XXXXXX", err[256];
+    int fd = mkstemp(path);
+
+    CU_ASSERT_FATAL(fd >= 0);
+    join(r, 0, 1000);
+    join(r, 1, 1000);
+    for (size_t i = 0; i < COST_MODEL_PREFILL_TERMS; i++)
+        twice.prefill[i] = 2 * r->service->costs.model.prefill[i];
+    twice.decode[0] = 1000;
+    costs_replace(r->service, &twice);
+    CU_ASSERT_EQUAL(predicted_us(r, 0), 100000);
+    CU_ASSERT_EQUAL(predicted_us(r, 1), 100000);
+    close(fd);
+    for (size_t i = 0; i < COST_MODEL_PREFILL_TERMS; i++)
+        twice.prefill[i] *= 2;
+    CU_ASSERT_EQUAL_FATAL(cost_model_save_file(&twice, path, err, sizeof(err)),
+                          0);
+    engine_change_costs(r->service, path);
+    unlink(path);
+    CU_ASSERT_STRING_EQUAL(r->service->costs.source, "file");
+    CU_ASSERT_EQUAL(predicted_us(r, 1), 200000);
+}
+
 static const char three_text[] =
     "{\"worker_listen\": \"\", \"engines\": ["
     "{\"name\": \"e\", \"kind\": \"vllm\", \"model\": \"m\", "
@@ -189,5 +235,6 @@ static const struct suite_test tests[] = {
     {"costs of its own", test_costs_of_its_own},
     {"the next one came later", test_came_later},
     {"the engine fails", test_failed},
+    {"other costs for what was accepted", test_other_costs},
 };
 SUITE("forward_line", tests)

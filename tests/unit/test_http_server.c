@@ -613,6 +613,16 @@ FRONT_TEST(test_head_method)
     CU_ASSERT_EQUAL(strcmp(c->text + c->n - 4, "\r\n\r\n"), 0);
 }
 
+/* Nor has one that the server refuses by itself a body. */
+FRONT_TEST(test_head_refused)
+{
+    client_puts(c, "HEAD /health HTTP/1.1\r\nHost: x\r\n"
+                   "Content-Length: 99999999999\r\n\r\n");
+    CU_ASSERT(WAIT(c, strstr(c->text, "\r\n\r\n")));
+    HAS(c, " 413 ");
+    CU_ASSERT_EQUAL(strcmp(c->text + c->n - 4, "\r\n\r\n"), 0);
+}
+
 static void test_port_in_use(void)
 {
     struct front_options options = front_usual();
@@ -647,6 +657,7 @@ static const struct suite_test tests[] = {
     {"slow sender", test_slow_sender},
     {"arrival", test_arrival},
     {"HEAD", test_head_method},
+    {"HEAD, refused", test_head_refused},
     {"port in use", test_port_in_use},
 };
 SUITE("http_server", tests)

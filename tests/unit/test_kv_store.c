@@ -252,7 +252,7 @@ STORE_TEST(test_duplicate, 4, 64)
 
 STORE_TEST(test_events_and_inventory, 2, 3)
 {
-    struct kv_event e;
+    struct kv_store_event e;
     uint32_t ids[2];
     uint32_t cursor = KV_BLOCK_NONE;
 
@@ -538,7 +538,7 @@ static void op_finish(struct model *m, struct request *r)
     memset(r, 0, sizeof(*r));
 }
 
-static void mirror_event(struct model *m, const struct kv_event *e)
+static void mirror_event(struct model *m, const struct kv_store_event *e)
 {
     uint32_t at = 0;
 
@@ -609,7 +609,7 @@ static void op_drop(struct model *m)
 
 static void op_drain(struct model *m)
 {
-    struct kv_event e;
+    struct kv_store_event e;
     uint32_t cursor = KV_BLOCK_NONE;
 
     if (kv_store_take_resync(m->store)) {

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "conductor/core/index/pages.h"
+#include "tests/unit/prefix_check.h"
 #include "tests/unit/suite.h"
 
 enum { FLEET = 32, CHAINS = 8, LENGTH = 256, STEP = 4, HOSTILE = FLEET };

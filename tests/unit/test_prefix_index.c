@@ -13,6 +13,7 @@
 
 #include "conductor/core/index/pages.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/prefix_check.h"
 #include "tests/unit/suite.h"
 
 enum { MAX_DEPTH = 96, MAX_NODES = 20000, MAX_INSTANCES = 64 };

@@ -11,6 +11,7 @@
 
 #include "conductor/core/index/pages.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/prefix_check.h"
 #include "tests/unit/suite.h"
 
 enum { MAX_NODES = 24000, MAX_INSTANCES = 24, FRAME = 256 };

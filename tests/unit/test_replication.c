@@ -199,7 +199,6 @@ RIG_TEST(test_pieces, 3, 0.04)
     CU_ASSERT_EQUAL(b.from, g->nodes[1]);
     CU_ASSERT_EQUAL(b.to, g->nodes[2]);
     CU_ASSERT_EQUAL(b.end_block, 10);
-    CU_ASSERT_EQUAL(replication_under_way(g->r), 2);
     CU_ASSERT(replication_check(g->r));
     /* One that brings nothing: nothing goes there for a while. */
     replication_ended(g->r, b.id, 0, now_us);
@@ -239,7 +238,9 @@ RIG_TEST(test_leaves_alone, 4, 0.5)
     CU_ASSERT(replication_next(g->r, now_us + 5000, &a));
     /* It goes, and its piece with it. */
     replication_lost(g->r, g->nodes[3]);
-    CU_ASSERT_EQUAL(replication_under_way(g->r), 0);
+    const uint64_t failed = replication_counts(g->r)->failed;
+    replication_ended(g->r, a.id, 0, now_us + 5000); /* unknown by now */
+    CU_ASSERT_EQUAL(replication_counts(g->r)->failed, failed);
 }
 
 /* A chain that nobody asks for any more leaves where it was copied to, if it is

@@ -20,6 +20,7 @@
 #include "conductor/service/history/history.h"
 #include "proto/message.h"
 #include "sim/sim.h"
+#include "tests/unit/prefix_check.h"
 #include "traces/generate.h"
 
 static long n_left = -1; /* allocations before one fails; negative = none */

@@ -132,6 +132,7 @@ struct rig {
     struct request requests[REQUESTS];
     size_t n_given;
     const struct sim *sim; /* NULL while the daemon runs */
+    bool breaks;           /* an invariant, in the simulator */
     bool links_shared;
     uint32_t kv_bytes;
     uint32_t blocks;
@@ -551,6 +552,10 @@ static int next_request(void *arg, struct trace_request *request)
 
     if (r->n_given == REQUESTS)
         return 0;
+    if (r->breaks)
+        CU_ASSERT_EQUAL(pool_set_health(r->sim->views[0].pool,
+                                        r->sim->nodes[0].id, HEALTH_STARTING),
+                        -EPERM);
     return trace_request_copy(request, &r->requests[r->n_given++].trace) == 0
                ? 1
                : -1;
@@ -600,7 +605,10 @@ static void simulate(struct rig *r, const struct script *script)
     r->cluster.tiers[TIER_DEVICE].capacity_tokens = script->blocks * BLOCK;
     for (size_t i = 0; i < REQUESTS; i++)
         r->requests[i].now = &r->requests[i].simulated;
-    CU_ASSERT_EQUAL_FATAL(sim_run(&config, &io, &summary, err), 0);
+    CU_ASSERT_EQUAL_FATAL(sim_run(&config, &io, &summary, err),
+                          r->breaks ? -EIO : 0);
+    CU_ASSERT_EQUAL(!strstr(err, "an invariant broke: health_allowed"),
+                    !r->breaks);
     for (size_t i = 0; i < REQUESTS; i++)
         r->requests[i].now = &r->requests[i].done;
     r->sim = NULL;
@@ -1297,7 +1305,26 @@ static void test_frames_of_all_at_once(void)
     stop_daemon(r);
 }
 
+/* What core noted ends a simulation as the daemon's tick ends a test. */
+static void test_broken(void)
+{
+    const struct script script = {.policy = "plan",
+                                  .order = "fifo",
+                                  .seed = 1,
+                                  .mean_gap_us = 6000,
+                                  .max_waiting = 100,
+                                  .max_batch = 100,
+                                  .kv_bytes = 20000,
+                                  .blocks = 100000};
+    struct rig *r = new_rig();
+
+    r->breaks = true;
+    make_requests(r, &script);
+    simulate(r, &script);
+}
+
 static const struct suite_test tests[] = {
+    {"a broken invariant", test_broken},
     {"choices", test_choices},
     {"frames of all at once", test_frames_of_all_at_once},
     {"empty frames", test_empty_frames},

@@ -79,7 +79,7 @@ static void finish(struct behind *b)
 /* Tells of what the store gained, as the worker does. */
 static void drain(struct behind *b)
 {
-    struct kv_event e;
+    struct kv_store_event e;
 
     while (kv_store_next_event(b->store, &e))
         if (e.kind == KV_EVENT_STORED)

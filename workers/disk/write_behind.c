@@ -163,7 +163,7 @@ void write_behind_stored(struct write_behind *wb, uint64_t key)
 
 void write_behind_resume(struct write_behind *wb)
 {
-    struct kv_event e;
+    struct kv_store_event e;
     uint32_t id = wb->behind_id;
     uint64_t number = wb->behind_number;
 

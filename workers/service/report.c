@@ -65,7 +65,7 @@ struct run {
     struct conductor *to; /* NULL = all that are up, or */
     bool to_askers;       /* all conductors that asked for the inventory */
     uint8_t tier;         /* enum proto_tier */
-    enum kv_event_kind kind;
+    enum kv_store_event_kind kind;
     uint64_t parent;
     uint32_t n;
     uint64_t keys[REPORT_KEYS_MAX];
@@ -110,7 +110,7 @@ static void run_send(struct worker *w, struct run *run)
     run->n = 0;
 }
 
-static bool run_continues(const struct run *run, const struct kv_event *e)
+static bool run_continues(const struct run *run, const struct kv_store_event *e)
 {
     if (run->n == 0 || run->n == REPORT_KEYS_MAX || run->kind != e->kind)
         return false;
@@ -118,7 +118,8 @@ static bool run_continues(const struct run *run, const struct kv_event *e)
            (e->has_parent && e->parent_key == run->keys[run->n - 1]);
 }
 
-static void run_add(struct worker *w, struct run *run, const struct kv_event *e)
+static void run_add(struct worker *w, struct run *run,
+                    const struct kv_store_event *e)
 {
     if (e->kind == KV_EVENT_STORED && run->tier == PROTO_TIER_HOST) {
         worker_disk_stored(w, e->key);
@@ -136,7 +137,7 @@ static void send_inventory_of(struct worker *w, struct kv_store *store,
                               uint8_t tier, struct conductor *to)
 {
     struct run run = {.to = to, .tier = tier};
-    struct kv_event e;
+    struct kv_store_event e;
     uint32_t cursor = KV_BLOCK_NONE;
 
     kv_store_forget_events(store);
@@ -170,11 +171,11 @@ static void send_mark(struct worker *w, struct conductor *to, bool ends)
 /* Sends up to `most` events that `next` returns. Returns whether more may
  * follow. */
 static bool send_next(struct worker *w, struct kv_store *store, uint8_t tier,
-                      bool (*next)(struct kv_store *, struct kv_event *),
+                      bool (*next)(struct kv_store *, struct kv_store_event *),
                       uint32_t most)
 {
     struct run run = {.to_askers = next == kv_store_walk_next, .tier = tier};
-    struct kv_event e;
+    struct kv_store_event e;
     uint32_t n = 0;
 
     for (; n < most && next(store, &e); n++)

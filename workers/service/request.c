@@ -47,7 +47,8 @@ void request_set_state(struct request *r, enum request_state to)
     if (!request_may_go(r->state, to)) {
         bug("request %llu: no transition from %s to %s",
             (unsigned long long)r->id, state_names[r->state], state_names[to]);
-        r->broken = true;
+        r->broken = true; /* and keeps its state */
+        return;
     }
     log_debug("request %llu: %s -> %s", (unsigned long long)r->id,
               state_names[r->state], state_names[to]);

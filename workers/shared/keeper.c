@@ -262,7 +262,7 @@ static int put_chain(struct shared_keeper *k, uint32_t id)
  * The walk restarts if its current block was evicted. */
 static uint32_t walk_on(struct shared_keeper *k)
 {
-    struct kv_event e;
+    struct kv_store_event e;
     uint32_t id = k->walked;
 
     if (id != KV_BLOCK_NONE &&

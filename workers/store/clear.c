@@ -27,11 +27,11 @@ static void let_go(struct kv_store *store, uint32_t id)
 
 static void drop_one(struct kv_store *store, uint32_t id)
 {
-    struct kv_event event = {.kind = KV_EVENT_REMOVED,
-                             .key = store->blocks[id].key};
+    struct kv_store_event event = {.kind = KV_EVENT_REMOVED,
+                                   .key = store->blocks[id].key};
 
     let_go(store, id);
-    kv_event_push(store, &event);
+    kv_store_event_push(store, &event);
 }
 
 void kv_store_drop(struct kv_store *store, uint32_t id)

@@ -48,7 +48,8 @@ void kv_map_remove(struct kv_store *store, uint64_t key)
     store->slots[hole].id = KV_BLOCK_NONE;
 }
 
-void kv_event_push(struct kv_store *store, const struct kv_event *event)
+void kv_store_event_push(struct kv_store *store,
+                         const struct kv_store_event *event)
 {
     uint32_t capacity = store->config.event_capacity;
 
@@ -62,7 +63,7 @@ void kv_event_push(struct kv_store *store, const struct kv_event *event)
     store->event_len++;
 }
 
-bool kv_store_next_event(struct kv_store *store, struct kv_event *event)
+bool kv_store_next_event(struct kv_store *store, struct kv_store_event *event)
 {
     if (store->event_len == 0)
         return false;

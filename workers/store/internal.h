@@ -64,7 +64,7 @@ struct kv_store {
     TAILQ_HEAD(kv_order, kv_block) order; /* held blocks, oldest commit first */
     uint32_t walked; /* last block of the walk; KV_BLOCK_NONE = not begun */
 
-    struct kv_event *events; /* a ring */
+    struct kv_store_event *events; /* a ring */
     uint32_t event_head;
     uint32_t event_len;
     bool resync;
@@ -101,6 +101,7 @@ void kv_lose_child(struct kv_store *store, uint32_t id, bool stuck);
 void kv_make_free(struct kv_store *store, uint32_t id);
 
 /* Records an event. If the ring is full, drops all events and sets `resync`. */
-void kv_event_push(struct kv_store *store, const struct kv_event *event);
+void kv_store_event_push(struct kv_store *store,
+                         const struct kv_store_event *event);
 
 #endif

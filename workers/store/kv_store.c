@@ -197,7 +197,7 @@ static void evict(struct kv_store *store, uint32_t id)
 {
     struct kv_block *b = &store->blocks[id];
     uint32_t parent = b->parent;
-    struct kv_event event = {.kind = KV_EVENT_REMOVED, .key = b->key};
+    struct kv_store_event event = {.kind = KV_EVENT_REMOVED, .key = b->key};
 
     heap_remove(&store->evictable, id);
     kv_map_remove(store, b->key);
@@ -211,7 +211,7 @@ static void evict(struct kv_store *store, uint32_t id)
     kv_make_free(store, id);
     if (parent != KV_BLOCK_NONE)
         kv_lose_child(store, parent, false);
-    kv_event_push(store, &event);
+    kv_store_event_push(store, &event);
 }
 
 void kv_store_pin(struct kv_store *store, uint32_t id)
@@ -250,9 +250,9 @@ int kv_store_alloc(struct kv_store *store, uint32_t n, uint32_t *ids)
 }
 
 static void stored_event(const struct kv_store *store, const struct kv_block *b,
-                         struct kv_event *event)
+                         struct kv_store_event *event)
 {
-    *event = (struct kv_event){.kind = KV_EVENT_STORED, .key = b->key};
+    *event = (struct kv_store_event){.kind = KV_EVENT_STORED, .key = b->key};
     if (b->parent != KV_BLOCK_NONE) {
         event->has_parent = true;
         event->parent_key = store->blocks[b->parent].key;
@@ -263,7 +263,7 @@ static void hold(struct kv_store *store, uint32_t id, uint32_t parent,
                  uint64_t key)
 {
     struct kv_block *b = &store->blocks[id];
-    struct kv_event event;
+    struct kv_store_event event;
 
     b->state = KV_HELD;
     b->key = key;
@@ -282,7 +282,7 @@ static void hold(struct kv_store *store, uint32_t id, uint32_t parent,
             stuck_begins(store, parent);
     }
     stored_event(store, b, &event);
-    kv_event_push(store, &event);
+    kv_store_event_push(store, &event);
 }
 
 enum kv_commit kv_store_commit(struct kv_store *store, uint32_t id,
@@ -363,7 +363,7 @@ bool kv_store_is_held(const struct kv_store *store, uint32_t id)
 }
 
 bool kv_store_inventory(const struct kv_store *store, uint32_t *cursor,
-                        struct kv_event *event)
+                        struct kv_store_event *event)
 {
     const struct kv_block *b = *cursor == KV_BLOCK_NONE
                                    ? TAILQ_FIRST(&store->order)
@@ -381,7 +381,7 @@ void kv_store_walk(struct kv_store *store)
     store->walked = KV_BLOCK_NONE;
 }
 
-bool kv_store_walk_next(struct kv_store *store, struct kv_event *event)
+bool kv_store_walk_next(struct kv_store *store, struct kv_store_event *event)
 {
     return kv_store_inventory(store, &store->walked, event);
 }

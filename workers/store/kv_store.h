@@ -57,14 +57,14 @@ enum kv_commit {
     KV_ORPHAN,    /* the parent is not held; stays private */
 };
 
-enum kv_event_kind {
+enum kv_store_event_kind {
     KV_EVENT_STORED,  /* key, parent_key and has_parent are set */
     KV_EVENT_REMOVED, /* key is set */
 };
 
 /* A block that became held, or is no longer held. */
-struct kv_event {
-    enum kv_event_kind kind;
+struct kv_store_event {
+    enum kv_store_event_kind kind;
     bool has_parent; /* false = first block of a prompt */
     uint64_t key;
     uint64_t parent_key; /* 0 if has_parent is false */
@@ -173,7 +173,7 @@ const uint32_t *kv_store_tokens(const struct kv_store *store, uint32_t id);
 bool kv_store_is_held(const struct kv_store *store, uint32_t id);
 
 /* Takes the oldest waiting event. Returns false if there is none. */
-bool kv_store_next_event(struct kv_store *store, struct kv_event *event);
+bool kv_store_next_event(struct kv_store *store, struct kv_store_event *event);
 
 /* Returns true once after the ring overflowed or kv_store_forget_events() was
  * called: code that mirrors the store then needs the whole inventory. */
@@ -187,7 +187,7 @@ void kv_store_forget_events(struct kv_store *store);
  * two calls only pins may change. Fills `event` as KV_EVENT_STORED and returns
  * true, or returns false at the end. */
 bool kv_store_inventory(const struct kv_store *store, uint32_t *cursor,
-                        struct kv_event *event);
+                        struct kv_store_event *event);
 
 /* Begins a walk over all held blocks, parents before children, during which the
  * store may change. There is one walk at a time. */
@@ -196,7 +196,7 @@ void kv_store_walk(struct kv_store *store);
 /* Fills `event` with the next block of the walk, as KV_EVENT_STORED; false at
  * the end. A block that is held during the whole walk comes once; a block that
  * is stored or removed meanwhile may be missing. */
-bool kv_store_walk_next(struct kv_store *store, struct kv_event *event);
+bool kv_store_walk_next(struct kv_store *store, struct kv_store_event *event);
 
 /* Returns an invariant that broke since the last call; NULL = none. */
 const char *kv_store_broken(struct kv_store *store);

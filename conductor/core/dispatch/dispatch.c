@@ -83,6 +83,21 @@ static bool may_wait(const struct dispatch_request *r, int64_t retry_after_us,
            (retry_after_us >= 0 && retry_after_us <= left_us);
 }
 
+const struct dispatch_refusal *dispatch_refusal(enum dispatch_reason reason)
+{
+    static const struct dispatch_refusal refusals[DISPATCH_REASONS] = {
+        [DISPATCH_MISSES_TTFT] = {true, NULL},
+        [DISPATCH_MISSES_TBT] = {true, NULL},
+        [DISPATCH_PRICE] = {true, NULL},
+        [DISPATCH_SHARE] = {true, NULL},
+        [DISPATCH_NO_ROOM] = {true, "no_capacity"},
+        [DISPATCH_WAITED_TOO_LONG] = {true, "no_capacity"},
+        [DISPATCH_LINK_BUSY] = {true, "link_busy"},
+    };
+
+    return &refusals[reason];
+}
+
 static enum dispatch_reason reason_of(enum schedule_verdict verdict)
 {
     switch (verdict) {

@@ -168,7 +168,18 @@ enum dispatch_reason {
     DISPATCH_NO_ROOM,         /* no room, none expected within its SLO */
     DISPATCH_WAITED_TOO_LONG, /* no room came within its TTFT SLO */
     DISPATCH_LINK_BUSY,       /* its link was not free within its TTFT SLO */
+    DISPATCH_REASONS,
 };
+
+/* How a refused request ends: rejected for the load or its own limits, or
+ * failed. */
+struct dispatch_refusal {
+    bool rejects;
+    const char *name; /* in reports; NULL = the verdict's */
+};
+
+/* Returns how; static. */
+const struct dispatch_refusal *dispatch_refusal(enum dispatch_reason reason);
 
 /* The decision about a request, for the caller to carry out. */
 struct dispatch_order {

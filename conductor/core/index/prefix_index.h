@@ -241,10 +241,4 @@ const char *prefix_index_broken(struct prefix_index *index);
 /* Returns counts for metrics. */
 struct prefix_index_stats prefix_index_stats(const struct prefix_index *index);
 
-/*
- * Checks every invariant at the top of pages.h. For tests.
- * Returns true if all hold. Cost: O(keys * holders).
- */
-bool prefix_index_check(const struct prefix_index *index);
-
 #endif

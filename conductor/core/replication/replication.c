@@ -366,11 +366,6 @@ void replication_lost(struct replication *r, uint32_t instance)
             forget_kept(r, k);
 }
 
-uint32_t replication_under_way(const struct replication *r)
-{
-    return r->n_pieces;
-}
-
 const struct replication_counts *replication_counts(const struct replication *r)
 {
     return &r->counts;

@@ -150,9 +150,6 @@ void replication_ended(struct replication *r, uint64_t id, uint32_t blocks,
 /* Ends all pieces from and to an instance that has left the pool. */
 void replication_lost(struct replication *r, uint32_t instance);
 
-/* Returns the number of pieces under way. */
-uint32_t replication_under_way(const struct replication *r);
-
 /* Returns the counts so far. Borrowed. */
 const struct replication_counts *
 replication_counts(const struct replication *r);

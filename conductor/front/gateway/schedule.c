@@ -189,8 +189,10 @@ static void put_legs(struct text_buf *out, const struct service_legs *legs)
                     legs->connector, legs->at_once ? "true" : "false");
     put_body(out, "prefill_body", legs->prefill);
     put_body(out, "decode_body", legs->decode);
-    text_buf_printf(out, ",\"decode_body_from_prefill\":%s}",
-                    legs->passes_on ? "[\"kv_transfer_params\"]" : "[]");
+    text_buf_puts(out, ",\"decode_body_from_prefill\":[");
+    if (legs->passes_on)
+        text_buf_json_str(out, legs->passes_on);
+    text_buf_puts(out, "]}");
 }
 
 static void put_ms(struct text_buf *out, const char *key, int64_t us,

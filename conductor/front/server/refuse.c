@@ -38,7 +38,8 @@ void http_conn_refuse(struct http_conn *conn, int status, const char *code,
 {
     http_turn_request(conn);
     add_early(conn);
-    conn->head_only = false;
+    if (!conn->has_head) /* it is the last request's */
+        conn->head_only = false;
     if (status == 501 || status == 505) /* else a client might try again */
         http_add_header(conn, "x-should-retry", "false");
     conn->close = true;
@@ -48,12 +49,11 @@ void http_conn_refuse(struct http_conn *conn, int status, const char *code,
 
 void http_conn_refuse_body(struct http_conn *conn)
 {
-    add_early(conn);
-    conn->close = true;
-    http_conn_set_state(conn, HTTP_HANDLING);
-    http_refuse(conn, 413, "body_too_large", NULL,
-                "the body is larger than %zu bytes",
-                conn->server->options.max_body_bytes);
+    char text[64];
+
+    snprintf(text, sizeof(text), "the body is larger than %zu bytes",
+             conn->server->options.max_body_bytes);
+    http_conn_refuse(conn, 413, "body_too_large", text);
 }
 
 void http_conn_refuse_for_now(struct http_conn *conn, const char *code,

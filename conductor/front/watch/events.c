@@ -180,6 +180,7 @@ static void begin(struct watch *w, struct viewer *v, struct http_conn *conn)
 {
     *v = (struct viewer){.watch = w, .conn = conn, .due = ALL_EVENTS};
     TAILQ_INSERT_TAIL(&w->viewers, v, entry);
+    /* Out of memory: this viewer gets no events after the first ones. */
     if (w->n++ == 0)
         (void)!event_loop_wait(w->timer, w->front->options.events_us);
     http_add_header(conn, "Cache-Control", "no-store");

@@ -61,10 +61,10 @@ static bool is_bound(const char *endpoint)
     return strchr(endpoint, '*') || strstr(endpoint, "::");
 }
 
-/* Writes tcp://HOST:PORT with the port of `endpoint`, if it has one: an engine
- * tells nothing of other hosts than its own. */
+/* Writes tcp://HOST:PORT with the port of `endpoint`, if it has one, plus
+ * `first`: an engine tells nothing of other hosts than its own. */
 static void copy_endpoint(char to[ENGINE_PATH_MAX], const char *endpoint,
-                          const char *host)
+                          const char *host, int64_t first)
 {
     const char *port = endpoint ? strrchr(endpoint, ':') : NULL;
     const char *bracket = strchr(host, ':') ? "[" : "";
@@ -75,8 +75,11 @@ static void copy_endpoint(char to[ENGINE_PATH_MAX], const char *endpoint,
         return;
     snprintf(text, sizeof(text), "tcp://%s%.200s%s%.8s", bracket, host,
              *bracket ? "]" : "", port);
-    if (address_parse(text + 6, &at) == 0 && at.port > 0)
-        copy(to, ENGINE_PATH_MAX, text);
+    if (address_parse(text + 6, &at) || at.port == 0 ||
+        at.port + first > UINT16_MAX)
+        return;
+    snprintf(strrchr(text, ':'), 8, ":%u", (unsigned)(at.port + first));
+    copy(to, ENGINE_PATH_MAX, text);
 }
 
 /* The member, or the object in the text of the member; owned by the caller. */
@@ -104,9 +107,36 @@ static void take_events(struct engine_facts *facts, const char *host,
     if (!endpoint)
         endpoint = EVENTS_ENDPOINT;
     facts->events_reach = !is_bound(endpoint);
-    copy_endpoint(facts->kv_events, endpoint, host);
-    copy_endpoint(facts->kv_replay, text_of(events, "replay_endpoint"), host);
+    copy_endpoint(facts->kv_events, endpoint, host, facts->dp_first);
+    copy_endpoint(facts->kv_replay, text_of(events, "replay_endpoint"), host,
+                  facts->dp_first);
     copy(facts->kv_topic, sizeof(facts->kv_topic), text_of(events, "topic"));
+}
+
+static json_int_t number_of(const json_t *object, const char *key)
+{
+    return json_integer_value(json_object_get(object, key));
+}
+
+/* Reads the data-parallel ranks of the server: with vLLM's external or hybrid
+ * load balancing it has not all, but data_parallel_size_local from its own. */
+static void take_ranks(struct engine_facts *facts, const json_t *server)
+{
+    const json_t *parallel = json_object_get(
+        json_object_get(server, "vllm_config"), "parallel_config");
+    bool some =
+        json_is_true(json_object_get(parallel, "data_parallel_external_lb")) ||
+        json_is_true(json_object_get(parallel, "data_parallel_hybrid_lb"));
+    json_int_t ranks =
+        !parallel ? number_of(server, "dp_size")
+                  : number_of(parallel, some ? "data_parallel_size_local"
+                                             : "data_parallel_size");
+    json_int_t first = some ? number_of(parallel, "data_parallel_rank") : 0;
+
+    if (ranks > 1 && ranks <= RANKS_MAX)
+        facts->dp_ranks = ranks;
+    if (first > 0 && first <= UINT16_MAX)
+        facts->dp_first = first;
 }
 
 void facts_take_server(struct engine_facts *facts, const char *host,
@@ -115,16 +145,11 @@ void facts_take_server(struct engine_facts *facts, const char *host,
     json_t *json = json_loadb(text, n, 0, NULL);
     const json_t *vllm = json_object_get(json, "vllm_config");
     const json_t *args = json_is_object(vllm) ? vllm : json;
-    json_int_t ranks = json_integer_value(
-        vllm ? json_object_get(json_object_get(vllm, "parallel_config"),
-                               "data_parallel_size")
-             : json_object_get(json, "dp_size"));
     json_t *events = object_of(args, "kv_events_config");
 
+    take_ranks(facts, json);
     if (json_object_get(args, "kv_events_config"))
         take_events(facts, host, events);
-    if (ranks > 1 && ranks <= RANKS_MAX)
-        facts->dp_ranks = ranks;
     if (!*facts->version)
         copy(facts->version, sizeof(facts->version), text_of(json, "version"));
     json_decref(events);

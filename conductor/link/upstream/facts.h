@@ -12,6 +12,7 @@ struct engine_facts {
     uint8_t kind;      /* enum engine_kind, not ENGINE_AUTO */
     char version[32];  /* "" = not told */
     int64_t dp_ranks;  /* data-parallel ranks; 0 = one, or not told */
+    int64_t dp_first;  /* the first of them; the ports below include it */
     bool events_off;   /* it says that it publishes no KV events */
     bool events_reach; /* it connects to kv_events, instead of listening */
     char kv_events[ENGINE_PATH_MAX]; /* tcp://HOST:PORT; "" = not told */

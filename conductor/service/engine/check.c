@@ -127,7 +127,7 @@ bool engine_costs_clash(const struct engine_config *const *all, size_t n,
 static int by_url(const void *a, const void *b)
 {
     const struct place *x = a, *y = b;
-    int order = strcmp(x->e->url_text, y->e->url_text);
+    int order = engine_url_compare(&x->e->url, &y->e->url);
 
     if (!order)
         order = strcmp(x->e->model, y->e->model);
@@ -159,7 +159,7 @@ void engine_urls_warn(const struct engine_config *const *all, size_t n,
     for (size_t i = 1; places && i < n; i++) {
         const struct engine_config *a = places[i - 1].e, *b = places[i].e;
 
-        if (!*a->url_text || strcmp(a->url_text, b->url_text) != 0 ||
+        if (!*a->url_text || engine_url_compare(&a->url, &b->url) != 0 ||
             strcmp(a->model, b->model) != 0 ||
             (a->dp_rank >= 0 && a->dp_rank != b->dp_rank))
             continue;

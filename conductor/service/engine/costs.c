@@ -115,6 +115,19 @@ void costs_set_worker(struct service *s, uint32_t id, const char *name)
     pool_set_cost(s->pool, id, s->costs.of_workers[i]);
 }
 
+void costs_replace(struct service *s, const struct cost_model *cost)
+{
+    const struct cost_model before = s->costs.model;
+
+    s->costs.model = *cost;
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
+        const struct pool_instance *in = pool_at(s->pool, i);
+
+        if (in && !in->cost)
+            pool_predict_again(s->pool, in->id, &before, cost);
+    }
+}
+
 void costs_fini(struct service *s)
 {
     struct cost_file *f;

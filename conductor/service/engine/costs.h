@@ -33,6 +33,10 @@ const struct cost_model *costs_of(const struct service *s, uint32_t id);
                                      char err[CONFIG_ERROR_MAX]);
 void costs_set_worker(struct service *s, uint32_t id, const char *name);
 
+/* Replaces the model's own cost model, and predicts again what instances
+ * without one of their own have accepted. */
+void costs_replace(struct service *s, const struct cost_model *cost);
+
 /* Frees all cost models. */
 void costs_fini(struct service *s);
 

@@ -10,10 +10,12 @@ static void promise(struct service *s)
     if (service_make_scheduler(s, 1, 0, true))
         log_warn("model %s: out of memory: limits reject no request",
                  s->config.model);
-    log_info("model %s: learned the cost of a prefill: %.3f ms and %.1f us per "
-             "token",
-             s->config.model, s->costs.model.prefill[0] / 1e3,
-             s->costs.model.prefill[1]);
+    else
+        log_info(
+            "model %s: learned the cost of a prefill: %.3f ms and %.1f us per "
+            "token",
+            s->config.model, s->costs.model.prefill[0] / 1e3,
+            s->costs.model.prefill[1]);
 }
 
 /* Writes the engine's own costs if they differ from its model's. changed: this

@@ -119,9 +119,12 @@ static int join_pool(struct engine *e)
 }
 
 /* Gives an engine the cost model named in its configuration, if it differs from
- * the model's. Returns 0, or -EINVAL with a reason in err and nothing
+ * the model's.
+ *   was  the model's cost model until now; NULL = the engine is new.
+ * Returns 0, or -EINVAL with a reason in err and nothing
  * changed. */
-static int take_costs(struct engine *e, char err[CONFIG_ERROR_MAX])
+static int take_costs(struct engine *e, const struct cost_model *was,
+                      char err[CONFIG_ERROR_MAX])
 {
     struct service *s = e->service;
     const char *file = e->config->cost_model;
@@ -137,6 +140,9 @@ static int take_costs(struct engine *e, char err[CONFIG_ERROR_MAX])
     alike_leave(&e->steps, &s->engines.steps);
     learned_init_from(&e->learned, &s->engines.learned);
     pool_set_cost(s->pool, e->id, next);
+    if (was)
+        pool_predict_again(s->pool, e->id, before ? before : was,
+                           next ? next : &s->costs.model);
     costs_drop(s, before);
     return 0;
 }
@@ -179,7 +185,7 @@ static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
     if (engine_misfits(s, config, &clash))
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "%s: %.400s",
                          clash.key, clash.why);
-    if (take_costs(e, err))
+    if (take_costs(e, NULL, err))
         return -EINVAL;
     e->block_tokens = (uint32_t)s->config.block_tokens;
     engine_take_size(e);
@@ -289,6 +295,7 @@ static int load_costs(struct service *s, char err[CONFIG_ERROR_MAX])
 
 void engine_change_costs(struct service *s, const char *file)
 {
+    const struct cost_model was = s->costs.model;
     struct cost_model cost;
     char err[CONFIG_ERROR_MAX];
 
@@ -302,7 +309,8 @@ void engine_change_costs(struct service *s, const char *file)
     if (load_costs(s, err) || service_make_scheduler(s, 1, 0, true))
         log_error("model %s: out of memory", s->config.model);
     for (uint32_t i = 0; i < pool_slots(s->pool); i++)
-        if (s->engines.by_slot[i] && take_costs(s->engines.by_slot[i], err))
+        if (s->engines.by_slot[i] &&
+            take_costs(s->engines.by_slot[i], &was, err))
             log_error("engine %s: %s; it keeps its present costs",
                       s->engines.by_slot[i]->config->name, err);
     log_info("model %s: its costs are %s from now on", s->config.model,

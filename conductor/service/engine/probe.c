@@ -137,8 +137,11 @@ static void take_report(struct engine *e)
 
     report_end(&e->scan);
     e->report = e->scan.report;
-    if (before_s > 0 && e->report.start_s > 0 &&
-        e->report.start_s != before_s) {
+    /* An older one is another server behind the same address: servers that
+     * take turns do not restart. */
+    if (e->report.start_s > 0 && e->report.start_s < before_s)
+        e->report.start_s = before_s;
+    if (before_s > 0 && e->report.start_s > before_s) {
         log_info("engine %s was restarted: its cache is empty",
                  e->config->name);
         engine_clear(e);

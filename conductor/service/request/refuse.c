@@ -162,9 +162,9 @@ static const struct refusal {
 } refusals[] = {
     [DISPATCH_NO_REASON] = {500, "internal_error", NO_COUNTER, NULL,
                             "no decision was reached"},
-    [DISPATCH_MISSES_TTFT] = {429, "slo_ttft_exceeded", COUNTER(rejected_ttft),
-                              say_ttft, ""},
-    [DISPATCH_MISSES_TBT] = {429, "slo_tbt_exceeded", COUNTER(rejected_tbt),
+    [DISPATCH_MISSES_TTFT] = {429, "slo_ttft_exceeded",
+                              COUNTER(rejected_slo_ttft), say_ttft, ""},
+    [DISPATCH_MISSES_TBT] = {429, "slo_tbt_exceeded", COUNTER(rejected_slo_tbt),
                              say_tbt, ""},
     [DISPATCH_PRICE] = {429, "price", COUNTER(rejected_price), say_price, ""},
     [DISPATCH_SHARE] = {429, "share", COUNTER(rejected_share), say_share, ""},

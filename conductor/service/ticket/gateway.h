@@ -33,8 +33,8 @@ struct service_legs {
     /* Members to replace in a leg's body, as a JSON object; "" = the client's
      * body unchanged, or with members from the prefill leg's answer. */
     char prefill[SERVICE_LEG_BYTES], decode[SERVICE_LEG_BYTES];
-    bool passes_on; /* put the answer's kv_transfer_params into the decode
-                       leg */
+    const char *passes_on; /* member of the prefill leg's answer to put into the
+                              decode leg; NULL = none */
 };
 
 /* A decision that another gateway carries out. */

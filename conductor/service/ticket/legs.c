@@ -50,7 +50,7 @@ void ticket_legs(const struct service_request *request,
     struct pair_ask ask = ask_of(e, protocol);
     out->connector = pair_connector_names[e->config->kv_connector];
     out->at_once = protocol->concurrent;
-    out->passes_on = protocol->leased && !protocol->meets;
+    out->passes_on = protocol->passes_on;
     text_buf_init(&body, SERVICE_LEG_BYTES);
     if (protocol->prefill(&ask, &body) == 0)
         copy_body(&body, out->prefill);

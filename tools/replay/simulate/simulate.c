@@ -57,6 +57,27 @@ struct settings {
 
 #define WEIGHTS_MAX 64
 
+/* Refuses options that would be ignored. Returns 0, or -1 after printing an
+ * error. */
+static int check_conductors(struct conductors *c)
+{
+    const char *given = c->delay_ms >= 0 ? "state-delay"
+                        : c->drawn       ? "conductors-drawn"
+                                         : "nothing-shared";
+
+    if (c->n == 1 && (c->delay_ms >= 0 || c->drawn || c->nothing_shared))
+        return replay_complain(
+            usage.name, "--%s: needs --conductors N of at least 2", given);
+    if (c->delay_ms >= 0 && c->nothing_shared)
+        return replay_complain(usage.name,
+                               "--state-delay %g: --nothing-shared says that "
+                               "no state arrives: give only one of them",
+                               c->delay_ms);
+    if (c->delay_ms < 0)
+        c->delay_ms = 5; /* as --help says */
+    return 0;
+}
+
 static int parse(int argc, char **argv, struct settings *s, int *status)
 {
     struct replay_stream_options *source = &s->params.source;
@@ -126,6 +147,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
                               argv, status) != 0)
         return -1;
     if (replay_stream_check(source, usage.name) != 0 ||
+        check_conductors(&s->conductors) != 0 ||
         replay_check_admission(usage.name, s->params.sim.admission) != 0)
         return -1;
     return replay_policies_check(&s->policies, usage.name,
@@ -362,7 +384,7 @@ int replay_command_simulate(int argc, char **argv)
                    .source = {.block_tokens = TRACE_BLOCK_TOKENS,
                               .length_scale = 1},
                    .with_facts = true},
-        .conductors = {.n = 1, .delay_ms = 5},
+        .conductors = {.n = 1, .delay_ms = -1},
         .changes = CLUSTER_UNCHANGED};
     struct cluster cluster;
     double weights[WEIGHTS_MAX];

@@ -1,6 +1,6 @@
 /* Attention of decoded tokens: one query a request, so memory is the limit.
  *
- * The keys of a request are cut into pieces of DECODE_SPLIT_KEYS at fixed
+ * The keys of a request are cut into pieces of CUDA_SPLIT_KEYS at fixed
  * places; a block takes one piece and one KV head with all query heads that
  * share it (at most 16: one row tile of mma). Each warp has 16 of every 64 keys
  * for itself: it copies them into its own two buffers, so that no warp waits

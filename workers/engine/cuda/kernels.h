@@ -17,9 +17,6 @@
 /* Rows of padding have this number as their page. */
 #define NO_PAGE UINT32_MAX
 
-/* Keys that one block of the decode attention reads. */
-#define DECODE_SPLIT_KEYS CUDA_SPLIT_KEYS
-
 /* Location of KV: pages of the card, and the rows of one layer in them. */
 struct kv_view {
     bf16 *pages;

@@ -45,8 +45,6 @@
 #define TRANSPORT_DESCRIPTOR_MAX 1024u
 /* Most registered regions of memory of a transport. */
 #define TRANSPORT_REGIONS_MAX 8u
-/* Bytes of a transport's name, with its NUL. */
-#define TRANSPORT_NAME_MAX 16u
 
 struct transport;       /* one way to move bytes, on this worker */
 struct transport_offer; /* offer to one peer, which may read here */

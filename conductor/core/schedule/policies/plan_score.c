@@ -46,10 +46,11 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
                        "lengths: decode steps that a decode may wait for KV "
                        "space, at most the TBT limit"},
     [PLAN_BYPASS] =
-        {"bypass", NULL, 0, 1e6, false, 2,
+        {"bypass", NULL, 0, 1000, false, 2,
          "KV space that later requests may take past a request without a TTFT "
          "SLO that has waited for KV space for twice its prefill time, as a "
-         "multiple of the space that it needs; 0: none"},
+         "multiple of the space that it needs, so that with 1000 it waits for "
+         "very long; 0: none"},
     [PLAN_LINKS] = {"links", "", 0, 1, true, 1,
                     "1: fetches and pushes of KV queue on links, and link time "
                     "has a price; 0: links are free"},

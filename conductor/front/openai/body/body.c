@@ -335,7 +335,7 @@ void forward_body_write(const struct forward_body *read, const char *body,
     const char *at = (const char *)memchr(body, '{', n) + 1, *end = body + n;
     size_t before = out->len;
 
-    (void)!text_buf_reserve(out, n + 8);
+    (void)!text_buf_reserve(out, n + 8); /* or out->error is set */
     text_buf_puts(out, "{");
     if (sets(rules->cache_salt)) {
         text_buf_puts(out, read->kind && read->kind->sglang

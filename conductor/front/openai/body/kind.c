@@ -74,7 +74,7 @@ char *forward_tokenize_body(const struct forward_body *body, size_t *n)
     if (text->n < 2 || *text->at != (kind->chat ? '[' : '"'))
         return NULL;
     text_buf_init(&out, SIZE_MAX);
-    (void)!text_buf_reserve(&out, text->n + SPARE_BYTES);
+    (void)!text_buf_reserve(&out, text->n + SPARE_BYTES); /* or out.error */
     for (size_t i = 0; i < FORWARD_PARTS; i++) {
         const struct http_slice *v = &body->parts[i];
 

@@ -4,7 +4,13 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "conductor/connector/pair.h"
+
 #define STEERS MEMBER_STEERS
+#define STEERING(name)                 \
+    {                                  \
+        name, STEERS, MEMBER_UNREAD, 0 \
+    }
 #define INNER MEMBER_INNER
 #define CARRIES MEMBER_CARRIES
 #define SALTS MEMBER_SALTS
@@ -54,14 +60,10 @@ static const struct member all[] = {
     {"use_beam_search", MEMBER_OFF, MEMBER_UNREAD, 0},
     {"prompt_logprobs", MEMBER_OFF, MEMBER_UNREAD, 0},
 
-    /* vLLM's connectors: parameters of another prompt end its engine */
-    {"kv_transfer_params", STEERS, MEMBER_UNREAD, 0},
+    /* Of pairs: with vLLM's, parameters of another prompt end its engine;
+     * SGLang's say where its engines meet, and name ranks */
+    PAIR_MEMBERS(STEERING),
     {"ec_transfer_params", STEERS, MEMBER_UNREAD, 0},
-    /* SGLang: where the engines of a pair meet, and ranks */
-    {"bootstrap_host", STEERS, MEMBER_UNREAD, 0},
-    {"bootstrap_port", STEERS, MEMBER_UNREAD, 0},
-    {"bootstrap_room", STEERS, MEMBER_UNREAD, 0},
-    {"bootstrap_pair_key", STEERS, MEMBER_UNREAD, 0},
     {"decode_tp_size", STEERS, MEMBER_UNREAD, 0},
     {"data_parallel_rank", STEERS, MEMBER_UNREAD, 0},
     {"routed_dp_rank", STEERS, MEMBER_UNREAD, 0},

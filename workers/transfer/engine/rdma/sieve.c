@@ -113,8 +113,3 @@ void *sieve_owner(const struct sieve *s, uint32_t place)
 {
     return s->places[place].owner;
 }
-
-uint32_t sieve_used(const struct sieve *s)
-{
-    return s->n_used;
-}

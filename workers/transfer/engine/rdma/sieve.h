@@ -43,7 +43,4 @@ uint32_t sieve_victim(struct sieve *s);
 /* Returns the owner of the place; NULL = free. */
 void *sieve_owner(const struct sieve *s, uint32_t place);
 
-/* Returns the number of taken places. */
-uint32_t sieve_used(const struct sieve *s);
-
 #endif

@@ -16,7 +16,7 @@
  * A rail:   AWAY --spread_try()--> TRYING --spread_rail_up()--> UP
  *             ^------- spread_rail_failed(), with a longer wait ------|
  *
- * Invariants, which spread_check() asserts:
+ * Invariants, which tests/unit/spread_check.c asserts:
  *   - every byte of an op is in exactly one place: not cut yet, under way,
  *     waiting to be sent again, moved, or dropped with its op;
  *   - a rail has at most `credits` slices under way, and there are n_rails x
@@ -132,12 +132,6 @@ void spread_rail_drop(struct spread *s, uint32_t rail);
 
 enum spread_rail_state spread_rail_state(const struct spread *s, uint32_t rail);
 
-/* Returns the number of slices under way on the rail. */
-uint32_t spread_rail_busy(const struct spread *s, uint32_t rail);
-
-/* Returns the estimated rate of the rail, in bytes per second. */
-double spread_rail_rate(const struct spread *s, uint32_t rail);
-
 /* Takes an ended op: *op_id and *rc. Returns false if there is none. */
 [[nodiscard]] bool spread_ended(struct spread *s, uint64_t *op_id, int *rc);
 
@@ -149,8 +143,5 @@ bool spread_stalled(const struct spread *s, int64_t now_us);
 
 /* Returns when (us) a rail is due or the path stalls; INT64_MAX = never. */
 int64_t spread_due_us(const struct spread *s);
-
-/* Asserts the invariants. For tests. O(everything). */
-void spread_check(const struct spread *s);
 
 #endif

@@ -173,16 +173,6 @@ enum spread_rail_state spread_rail_state(const struct spread *s, uint32_t rail)
     return s->rails[rail].state;
 }
 
-uint32_t spread_rail_busy(const struct spread *s, uint32_t rail)
-{
-    return s->rails[rail].n_slices;
-}
-
-double spread_rail_rate(const struct spread *s, uint32_t rail)
-{
-    return s->rails[rail].bytes_per_s;
-}
-
 int64_t spread_due_us(const struct spread *s)
 {
     int64_t due = INT64_MAX;

@@ -13,6 +13,7 @@ static uint32_t slots_of(const struct spread *s, const struct spread_op *op)
     return n;
 }
 
+void spread_check(const struct spread *s);
 void spread_check(const struct spread *s)
 {
     uint32_t n_free = 0, n_again = 0, n_busy = 0, n_ops = 0;

@@ -1,4 +1,6 @@
 /* Checks the invariants of pages.h by counting anew. */
+#include "tests/unit/prefix_check.h"
+
 #include <stdlib.h>
 
 #include "conductor/core/index/pages.h"
