@@ -1,5 +1,5 @@
-# Shared by all scripts of tools/: the project's folder, messages, options, and
-# a lock for work that must not run twice at once. Source it.
+# Shared by all scripts of tools/: the project's folder, messages, progress,
+# options, and a lock for work that must not run twice at once. Source it.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
@@ -11,6 +11,30 @@ die() {
   shift
   printf '%s: %s\n' "${0##*/}" "$*" >&2
   exit "$status"
+}
+
+# show_progress LOG PATTERN: copies its input to LOG, and shows of each line what
+# the first group of PATTERN matches: on a terminal in one line that changes,
+# else every five seconds.
+show_progress() {
+  local line last= shown=$SECONDS terminal=
+  [[ ! -t 1 ]] || terminal=1
+  while IFS= read -r line || [[ -n $line ]]; do
+    printf '%s\n' "$line" >&3
+    [[ $line =~ $2 ]] || continue
+    last=${BASH_REMATCH[1]}
+    if [[ -n $terminal ]]; then
+      printf '\r\033[K   %s' "$last"
+    elif ((SECONDS - shown >= 5)); then
+      printf '   %s\n' "$last"
+      shown=$SECONDS last=
+    fi
+  done 3>"$1"
+  if [[ -n $terminal ]]; then
+    printf '\r\033[K'
+  elif [[ -n $last ]]; then
+    printf '   %s\n' "$last"
+  fi
 }
 
 # with_lock COMMAND...: runs the command while no other script of this clone
