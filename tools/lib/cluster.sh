@@ -16,20 +16,25 @@ check_policy() {
   die 2 "--policy: '$1' is ${said#*": \"$1\": is "}"
 }
 
+# new_run: creates the first unused folder run/N, and sets run to it.
+new_run() {
+  local n=1
+  while ! mkdir "$root/run/$n" 2>/dev/null; do
+    [[ -e $root/run/$n ]] || die 1 "cannot create $root/run/$n"
+    n=$((n + 1))
+  done
+  run=$root/run/$n
+}
+
 # cluster_begin [FOLDER]: creates the folder of this run, $run, and ends all
 # children when the script ends.
 cluster_begin() {
-  local n=1
   if (($#)); then
     run=$1
     rm -rf "$run"
     mkdir -p "$run"
   else
-    while ! mkdir "$root/run/$n" 2>/dev/null; do
-      [[ -e $root/run/$n ]] || die 1 "cannot create $root/run/$n"
-      n=$((n + 1))
-    done
-    run=$root/run/$n
+    new_run
   fi
   trap cluster_end EXIT
   trap 'exit 130' INT
@@ -178,12 +183,12 @@ cluster_replay() {
   [[ -s $run/report.json ]] || die 1 "the replay failed with status $status"
 }
 
-# report_failed: prints how many requests of $run/report.json failed.
-report_failed() {
+# report_unanswered: prints how many requests of $run/report.json got no answer:
+# they failed, were rejected, or were never sent.
+report_unanswered() {
   python3 -c 'import json, sys
 requests = json.load(open(sys.argv[1]))["requests"]
-lost = requests["total"] - requests["completed"] - requests["rejected"]
-print(max(requests["failed"], lost))' "$run/report.json"
+print(requests["total"] - requests["completed"])' "$run/report.json"
 }
 
 # cluster_takes_ctrl_c: from now on Ctrl-C only ends cluster_stay.
@@ -207,7 +212,7 @@ end_children() {
       kill -0 "$pid" 2>/dev/null || unset "children[$pid]"
     done
     ((${#children[@]})) || return 0
-    sleep 0.1
+    sleep 0.1 || true # Ctrl-C ends it, too
   done
   for pid in "${!children[@]}"; do
     printf '%s did not end in time, killed\n' "${children[$pid]}" >&2
@@ -215,10 +220,16 @@ end_children() {
   done
 }
 
-# cluster_end: ends all children, and deletes the workers' KV on disk.
+# cluster_end: ends all children, and deletes the workers' KV on disk. A signal
+# that comes meanwhile ends the script afterwards.
 cluster_end() {
+  local signalled=
   trap - EXIT
-  trap '' INT TERM HUP
+  trap 'signalled=130' INT
+  trap 'signalled=143' TERM HUP
   end_children
   rm -f "$run"/*.kv
+  trap 'exit 130' INT
+  trap 'exit 143' TERM HUP
+  [[ -z $signalled ]] || exit "$signalled"
 }
