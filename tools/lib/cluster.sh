@@ -168,8 +168,7 @@ cluster_wait_ready() {
 cluster_replay() {
   local status=0
   local options=(--speed "$speed" --length-scale "$length_scale"
-    --report "$run/report.json" --requests-csv "$run/requests.csv"
-    --plot "$run/ttft.svg")
+    --report "$run/report.json" --requests-csv "$run/requests.csv")
   [[ -z $requests ]] || options+=(--requests "$requests")
   setpriv --pdeathsig KILL -- \
     "${built:-$root/build}/tools/conductor-replay" live \

@@ -1,19 +1,25 @@
-"""Puts runs of one trace side by side.
+"""Puts runs of one trace side by side, and draws them.
 
   compare_runs.py FOLDER LIMIT_S POLICY...
 
-Reads FOLDER/POLICY/report.json and requests.csv, prints a table, and writes its
-numbers to FOLDER/compare.csv and a picture of them to FOLDER/compare.svg.
+Reads FOLDER/POLICY/report.json and requests.csv, and draws each as ttft.svg
+beside them. Of several policies it prints a table, and writes its numbers to
+FOLDER/compare.csv and a picture of them to FOLDER/compare.svg.
 """
-import csv
-import json
-import os
 import signal
-import subprocess
-import sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends without a traceback
 
-DRAW = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-                    'plot', 'draw.py')
+import csv  # noqa: E402
+import io  # noqa: E402
+import json  # noqa: E402
+import os  # noqa: E402
+import sys  # noqa: E402
+
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__))), 'plot'))
+sys.dont_write_bytecode = True
+import chart  # noqa: E402
+import draw  # noqa: E402
 
 
 class Run:
@@ -22,18 +28,22 @@ class Run:
 
     def __init__(self, folder, policy, limit_s):
         self.policy = policy
-        with open(os.path.join(folder, policy, 'report.json'),
+        self.folder = os.path.join(folder, policy)
+        with open(os.path.join(self.folder, 'report.json'),
                   encoding='utf-8') as file:
-            self.report = json.load(file)
-        with open(os.path.join(folder, policy, 'requests.csv'),
+            self.text = file.read()
+        with open(os.path.join(self.folder, 'requests.csv'),
                   encoding='utf-8') as file:
-            rows = list(csv.DictReader(file))
+            requests = file.read()
+        self.report = json.loads(self.text)
+        self.text += '\n' + requests
         self.total = self.report['requests']['total']
         self.answered = self.report['requests']['completed']
         tbt_s = self.report['slo']['tbt_s']
         effective = sum(row['outcome'] == 'completed' and
                         float(row['ttft_s']) <= limit_s and
-                        float(row['tbt_s'] or 0) <= tbt_s for row in rows)
+                        float(row['tbt_s'] or 0) <= tbt_s
+                        for row in csv.DictReader(io.StringIO(requests)))
         self.effective = effective / self.total if self.total else 0
 
     def ttft(self, what):
@@ -75,37 +85,42 @@ effective: first token within {1000 * limit_s:g} ms, each further one within \
 ''')
 
 
-def write_csv(path, runs):
-    with open(path, 'w', encoding='utf-8', newline='') as file:
-        table = csv.DictWriter(file, list(runs[0].row()), lineterminator='\n')
-        table.writeheader()
-        for run in runs:
-            table.writerow({name: '' if value is None else value
-                            for name, value in run.row().items()})
+def csv_of(runs):
+    out = io.StringIO()
+    table = csv.DictWriter(out, list(runs[0].row()), lineterminator='\n')
+    table.writeheader()
+    for run in runs:
+        table.writerow({name: '' if value is None else value
+                        for name, value in run.row().items()})
+    return out.getvalue()
 
 
-def draw(data, picture, title):
-    """Returns whether it was drawn: without matplotlib there is no picture."""
-    with open(data, 'rb') as given, open(picture, 'wb') as drawn:
-        done = subprocess.run([sys.executable, '-B', DRAW, 'compare', title],
-                              stdin=given, stdout=drawn, check=False)
-    if done.returncode:
-        os.remove(picture)
-    return done.returncode == 0
+def picture(path, kind, title, data):
+    """Returns None, or why it is not drawn."""
+    columns, *charts = kind(data, title)
+    return chart.draw(path, title, charts, columns)
 
 
 def main():
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends without a traceback
     folder, limit_s, policies = sys.argv[1], float(sys.argv[2]), sys.argv[3:]
     runs = [Run(folder, policy, limit_s) for policy in policies]
-    print_table(runs, limit_s)
-    data = os.path.join(folder, 'compare.csv')
-    write_csv(data, runs)
     trace = os.path.basename(runs[0].report['trace']['file'])
-    if not draw(data, os.path.join(folder, 'compare.svg'),
-                f'{trace}, {runs[0].total} requests'):
-        print(f'no picture: Python\'s matplotlib is missing; its numbers are '
-              f'in {data}', file=sys.stderr)
+    title = f'{trace}, {runs[0].total} requests'
+    why = None
+    if len(runs) > 1:
+        print_table(runs, limit_s)
+        sys.stdout.flush()
+        data = csv_of(runs)
+        with open(os.path.join(folder, 'compare.csv'), 'w',
+                  encoding='utf-8') as file:
+            file.write(data)
+        why = picture(os.path.join(folder, 'compare.svg'), draw.compare, title,
+                      data)
+    for run in runs:
+        why = why or picture(os.path.join(run.folder, 'ttft.svg'), draw.live,
+                             f'{title}, policy {run.policy}', run.text)
+    if why:
+        print(f'pictures: {why}', file=sys.stderr)
 
 
 if __name__ == '__main__':

@@ -2,6 +2,7 @@
 or more; usage: speed_change.py PORT
 """
 import re
+import signal
 import sys
 import urllib.request
 
@@ -22,6 +23,7 @@ def describe(metrics):
 
 
 def main():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback
     with urllib.request.urlopen(f'http://127.0.0.1:{sys.argv[1]}/metrics',
                                 timeout=5) as reply:
         said = describe(reply.read().decode())
