@@ -5,8 +5,7 @@
 # Largest median error of the fit without a warning, in percent.
 cost_model_good_percent=15
 
-# On two cores with nothing else to do. The prefills through a conductor alone
-# are spread over 28 s.
+# On two idle cores. The prefills through a conductor alone are spread over 28 s.
 cost_model_takes_s=45
 
 # device_name ENGINE: prints the engine's hardware: the processor or the card.
@@ -74,8 +73,8 @@ cost_model_make() {
   local file=$1 log=${1%.json}.log status began=$SECONDS
   [[ ! -s $file ]] || return 0
   mkdir -p "${file%/*}"
-  say "measuring engine $2, once, which takes about $cost_model_takes_s s (kept" \
-    "in ${file#"$root"/})"
+  say "measuring engine $2, once, which takes about $cost_model_takes_s s on two" \
+    "idle cores (kept in ${file#"$root"/})"
   # Not in a condition: there bash would ignore the set -e of the subshell.
   set +e
   cost_model_measure "$@" 2>&1 | show_progress "$log" \
