@@ -260,6 +260,36 @@ class Up(Case):
                 round(1000 * report['ttft_s']['p99'], 1),
                 round(100 * effective / len(requests), 1)]
 
+    def test_effective_requests(self):
+        """Of four: late, slow between tokens, failed, and one as it should be.
+        Where nothing was answered, nothing is made up."""
+        rows = 'completed,0.101,0.1', 'completed,0.1,0.21', 'failed,,', \
+            'completed,0.1,0.2'
+        for policy, some, ttft_s in (('plan', rows, 0.1),
+                                     ('random', rows[2:3], None)):
+            os.makedirs(os.path.join(self.folder, policy))
+            self.write(f'{policy}/report.json', json.dumps({
+                'slo': {'ttft_s': 30, 'tbt_s': 0.2},
+                'trace': {'file': '/t.jsonl', 'speed': 1}, 'requests': {
+                    'total': len(some), 'completed': len(some) - 1},
+                'prefix_hit_ratio': ttft_s, 'best_possible_hit_ratio': 0.5,
+                'ttft_s': dict.fromkeys(('mean', 'p50', 'p90', 'p99'),
+                                        ttft_s)}))
+            self.write(f'{policy}/requests.csv', '\n'.join([
+                'outcome,ttft_s,tbt_s,intended_s,predicted_ttft_s,send_lag_s',
+                *(row + ',0,,' for row in some)]) + '\n')
+        status, output, errors = self.run_program(
+            sys.executable, os.path.join(ROOT, 'tools', 'lib',
+                                         'compare_runs.py'),
+            self.folder, '0.1', 'plan', 'random')
+        self.assertEqual((status, errors), (0, ''))
+        self.assertIn('\nplan                3 of 4   10.0 %    100.0   100.0'
+                      '      25.0 %\n', output)
+        self.assertIn('\nrandom              0 of 1      - %        -       -'
+                      '       0.0 %\n', output)
+        for name in 'compare.svg', 'plan/ttft.svg', 'random/ttft.svg':
+            self.assertIn('<svg', read_file(os.path.join(self.folder, name)))
+
     def test_one_table(self):
         """Each policy serves the trace with empty caches, and the table says
         what their reports say. A prompt that has no room fails under both."""
