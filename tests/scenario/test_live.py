@@ -236,6 +236,24 @@ class Up(Case):
         self.assertEqual((done.stdout, done.stderr), ('   [3/3]\n', ''))
         self.assertEqual(read_file(log), text)
 
+    def test_work_of_others(self):
+        """What a child of the script has computed is not the work of others."""
+        done = subprocess.run(
+            ['bash', '-c', """
+source tools/lib/cluster.sh
+exec 3< <(exec python3 -c 'import time
+while time.process_time() < 3: pass
+print(flush=True)
+time.sleep(60)')
+child=$!
+read -r -u 3
+with=$(other_ticks)
+children[$child]=it
+echo $((with - $(other_ticks))) "$(getconf CLK_TCK)"
+kill "$child" """], cwd=ROOT, capture_output=True, text=True, check=True)
+        ticks, per_s = map(int, done.stdout.split())
+        self.assertGreater(ticks, per_s)
+
     def rows_of(self, output):
         """The table's rows, and what each policy's files say."""
         folder = os.path.join(ROOT, re.search(

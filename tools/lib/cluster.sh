@@ -182,6 +182,20 @@ cluster_replay() {
   [[ -s $run/report.json ]] || die 1 "the replay failed with status $status"
 }
 
+# other_ticks: prints the time for which the processors have worked for others
+# than our children, in ticks, on this machine or (steal) on its host.
+other_ticks() {
+  local pid stat ticks
+  read -r -a stat </proc/stat
+  ticks=$((stat[1] + stat[2] + stat[3] + stat[6] + stat[7] + stat[8]))
+  for pid in "${!children[@]}"; do
+    [[ -r /proc/$pid/stat ]] || continue
+    read -r -a stat < <(sed 's/.*) //' "/proc/$pid/stat") || continue
+    ticks=$((ticks - stat[11] - stat[12]))
+  done
+  echo "$ticks"
+}
+
 # report_unanswered: prints how many requests of $run/report.json got no answer:
 # they failed, were rejected, or were never sent.
 report_unanswered() {
