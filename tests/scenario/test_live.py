@@ -348,12 +348,12 @@ kill "$child" """], cwd=ROOT, capture_output=True, text=True, check=True)
                       '== to try next:', 'tools/up --stay --no-replay'):
             self.assertIn(words, output)
 
-    def stops(self, number, *options, when):
+    def stops(self, number, *options, when, kill=os.killpg):
         child, said = self.start_up(*options)
         wait_until(f'it says "{when}"', lambda: when in said() or
                    self.assertIsNone(child.poll(), said()), 200)
         time.sleep(0.2)
-        os.killpg(child.pid, number)
+        kill(child.pid, number)
         status = child.wait(60)
         wait_until('all have ended', lambda: not self.children(child.pid))
         return status
@@ -364,6 +364,14 @@ kill "$child" """], cwd=ROOT, capture_output=True, text=True, check=True)
                                     when='replaying'), 130)
         self.assertEqual(self.stops(signal.SIGTERM, *slow,
                                     when='replaying'), 143)
+
+    def test_killed_while_it_measures(self):
+        """kill tells the script alone; a terminal tells all its processes."""
+        for kill in os.kill, os.killpg:
+            for number, status in (signal.SIGTERM, 143), (signal.SIGINT, 130):
+                self.assertEqual(self.stops(
+                    number, '--measure', '--length-scale', '8',
+                    when='measuring', kill=kill), status)
 
     def test_stays_until_it_is_told(self):
         self.assertEqual(self.stops(signal.SIGINT, '--requests', '2',

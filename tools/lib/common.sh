@@ -53,6 +53,27 @@ with_lock() {
   ) 9>"$root/run/${lock:-.lock}"
 }
 
+# descendants PID: prints the processes that a process has started, and theirs.
+descendants() {
+  local pid
+  for pid in $(cat "/proc/$1/task/$1/children" 2>/dev/null); do
+    echo "$pid"
+    descendants "$pid"
+  done
+}
+
+# ends_with_us COMMAND...: runs a command that a signal to this script ends at
+# once, with all that it has started. In the foreground bash would wait for it.
+ends_with_us() {
+  "$@" &
+  local work=$! # its value now goes into the traps
+  trap "kill $work \$(descendants $work) 2>/dev/null || true; exit 130" INT
+  trap "kill $work \$(descendants $work) 2>/dev/null || true; exit 143" TERM HUP
+  wait "$work" || exit
+  trap 'exit 130' INT
+  trap 'exit 143' TERM HUP
+}
+
 # read_options WORD...: reads a command line into variables: --kv-mib into kv_mib.
 # The associative array `kinds` has each option's kind: flag, text, file, uint,
 # count (above 0), positive (a decimal number above 0), or its allowed words.
