@@ -151,7 +151,9 @@ cluster_wait_ready() {
   local i have=
   for ((i = 0; i < 300; i++)); do
     check_children
-    have=$(python3 "$root/tools/lib/instances.py" "$http_port") || have=
+    # Silent, since Ctrl-C has Python print where it was.
+    have=$(python3 "$root/tools/lib/instances.py" "$http_port" 2>/dev/null) ||
+      have=
     [[ $have != "$1 $2" ]] || return 0
     ((i % 30 != 29)) ||
       say "waiting: ${have% *} of $1 prefill and ${have#* } of $2 decode" \

@@ -62,13 +62,30 @@ descendants() {
   done
 }
 
-# ends_with_us COMMAND...: runs a command that a signal to this script ends at
-# once, with all that it has started. In the foreground bash would wait for it.
+# end_work PID STATUS: ends a process and its descendants with SIGTERM, waits up
+# to ten seconds until all have ended, and exits.
+end_work() {
+  local pid pids i running=1
+  mapfile -t pids < <(echo "$1" && descendants "$1")
+  kill "${pids[@]}" 2>/dev/null || true
+  for ((i = 0; i < 100 && running; i++)); do
+    running=0
+    for pid in "${pids[@]}"; do
+      [[ ! -r /proc/$pid/stat || $(cat "/proc/$pid/stat" 2>/dev/null) =~ \)\ Z ]] ||
+        running=1
+    done
+    ((!running)) || sleep 0.1 || true
+  done
+  exit "$2"
+}
+
+# ends_with_us COMMAND...: runs a command that a signal to this script ends, with
+# all that it has started. In the foreground bash would wait for it.
 ends_with_us() {
   "$@" &
   local work=$! # its value now goes into the traps
-  trap "kill $work \$(descendants $work) 2>/dev/null || true; exit 130" INT
-  trap "kill $work \$(descendants $work) 2>/dev/null || true; exit 143" TERM HUP
+  trap "end_work $work 130" INT
+  trap "end_work $work 143" TERM HUP
   wait "$work" || exit
   trap 'exit 130' INT
   trap 'exit 143' TERM HUP

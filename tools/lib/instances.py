@@ -1,10 +1,7 @@
 """Prints how many prefill and decode instances a conductor has ready."""
-import signal
-signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends without a traceback
-
-import json  # noqa: E402
-import sys  # noqa: E402
-import urllib.request  # noqa: E402
+import json
+import sys
+import urllib.request
 
 try:
     with urllib.request.urlopen(f'http://127.0.0.1:{sys.argv[1]}/health',
