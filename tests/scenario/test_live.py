@@ -3,6 +3,7 @@ import collections
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -177,6 +178,10 @@ class Up(Case):
                               (['--policy', 'psychic'],
                                "up: --policy: 'psychic' is not one of: "
                                'random round_robin'),
+                              (['--policy', 'plan,'], "--policy: ''"),
+                              (['--policy', 'plan,random,plan'],
+                               "--policy: 'plan' is named twice in "
+                               "'plan,random,plan'"),
                               (['--length-scale', '3'], '3'),
                               (['--speed', '-1'], '-1'),
                               (['--trace', '/nonexistent'], '/nonexistent'),
@@ -219,6 +224,110 @@ class Up(Case):
                 return f.read()
         return child, said
 
+    def test_progress_in_a_pipe(self):
+        """The last count comes in any case, without a terminal, too; the log
+        has all."""
+        text = '[1/3] a\n[2/3] b\nwarning\n[3/3] c\n'
+        log = os.path.join(self.folder, 'log')
+        done = subprocess.run(
+            ['bash', '-c', 'source tools/lib/common.sh; show_progress "$1" '
+             "'^(\\[[0-9]+/[0-9]+\\])'", 'bash', log], input=text, cwd=ROOT,
+            capture_output=True, text=True, check=True)
+        self.assertEqual((done.stdout, done.stderr), ('   [3/3]\n', ''))
+        self.assertEqual(read_file(log), text)
+
+    def test_work_of_others(self):
+        """What a child of the script has computed is not the work of others."""
+        done = subprocess.run(
+            ['bash', '-c', """
+source tools/lib/cluster.sh
+exec 3< <(exec python3 -c 'import time
+while time.process_time() < 3: pass
+print(flush=True)
+time.sleep(60)')
+child=$!
+read -r -u 3
+with=$(other_ticks)
+children[$child]=it
+echo $((with - $(other_ticks))) "$(getconf CLK_TCK)"
+kill "$child" """], cwd=ROOT, capture_output=True, text=True, check=True)
+        ticks, per_s = map(int, done.stdout.split())
+        self.assertGreater(ticks, per_s)
+
+    def rows_of(self, output):
+        """The table's rows, and what each policy's files say."""
+        folder = os.path.join(ROOT, re.search(
+            r'^== picture: (run/\d+)/compare.svg$', output, re.M)[1])
+        self.assertIn('<svg', read_file(os.path.join(folder, 'compare.svg')))
+        for policy in 'round_robin', 'plan':
+            row = re.search(rf'^{policy} +(\d+) of (\d+) +([\d.]+) % +([\d.]+)'
+                            r' +([\d.]+) +([\d.]+) %$', output, re.M)
+            report = json.loads(read_file(os.path.join(folder, policy,
+                                                       'report.json')))
+            self.assertEqual(report['policy'], policy)
+            with open(os.path.join(folder, policy, 'requests.csv'),
+                      encoding='utf-8') as f:
+                requests = list(csv.DictReader(f))
+            ttft = sorted(float(r['ttft_s']) for r in requests
+                          if r['outcome'] == 'completed')
+            effective = sum(t <= 0.1 for t in ttft)  # 1.6 s / 16
+            yield [float(x) for x in row.groups()], [
+                report['requests']['completed'], len(requests),
+                round(100 * report['prefix_hit_ratio'], 1),
+                round(1000 * sum(ttft) / len(ttft), 1),
+                round(1000 * report['ttft_s']['p99'], 1),
+                round(100 * effective / len(requests), 1)]
+
+    def test_effective_requests(self):
+        """Of four: late, slow between tokens, failed, and one as it should be.
+        Where nothing was answered, nothing is made up."""
+        rows = 'completed,0.101,0.1', 'completed,0.1,0.21', 'failed,,', \
+            'completed,0.1,0.2'
+        for policy, some, ttft_s in (('plan', rows, 0.1),
+                                     ('random', rows[2:3], None)):
+            os.makedirs(os.path.join(self.folder, policy))
+            self.write(f'{policy}/report.json', json.dumps({
+                'slo': {'ttft_s': 30, 'tbt_s': 0.2},
+                'trace': {'file': '/t.jsonl', 'speed': 1}, 'requests': {
+                    'total': len(some), 'completed': len(some) - 1},
+                'prefix_hit_ratio': ttft_s, 'best_possible_hit_ratio': 0.5,
+                'ttft_s': dict.fromkeys(('mean', 'p50', 'p90', 'p99'),
+                                        ttft_s)}))
+            self.write(f'{policy}/requests.csv', '\n'.join([
+                'outcome,ttft_s,tbt_s,intended_s,predicted_ttft_s,send_lag_s',
+                *(row + ',0,,' for row in some)]) + '\n')
+        status, output, errors = self.run_program(
+            sys.executable, os.path.join(ROOT, 'tools', 'lib',
+                                         'compare_runs.py'),
+            self.folder, '0.1', 'plan', 'random')
+        self.assertEqual((status, errors), (0, ''))
+        self.assertIn('\nplan                3 of 4   10.0 %    100.0   100.0'
+                      '      25.0 %\n', output)
+        self.assertIn('\nrandom              0 of 1      - %        -       -'
+                      '       0.0 %\n', output)
+        for name in 'compare.svg', 'plan/ttft.svg', 'random/ttft.svg':
+            self.assertIn('<svg', read_file(os.path.join(self.folder, name)))
+
+    def test_one_table(self):
+        """Each policy serves the trace with empty caches, and the table says
+        what their reports say. A prompt that has no room fails under both."""
+        status, output, errors = self.run_program(
+            self.UP, '--requests', '8', '--speed', '50', '--kv-mib', '1',
+            limit_s=300)
+        self.assertEqual(status, 1, output + errors)
+        for shown, told in self.rows_of(output):
+            self.assertEqual(shown[1], 8)
+            self.assertLess(shown[0], 8)
+            for a, b in zip(shown, told):
+                self.assertAlmostEqual(a, b, delta=0.11)
+        self.assertRegex(errors, r'requests that were not answered: \d under '
+                         r'round_robin, \d under plan, see ')
+
+    def test_ctrl_c_between_two_policies(self):
+        self.assertEqual(self.stops(
+            signal.SIGINT, '--requests', '2', '--speed', '50',
+            when='starting a conductor with policy plan'), 130)
+
     def test_replays_twice_at_once(self):
         report = os.path.join(self.folder, 'a.json')
         options = '--requests', '8', '--speed', '50'
@@ -231,16 +340,20 @@ class Up(Case):
         with open(report, encoding='utf-8') as f:
             self.assertEqual(json.load(f)['requests']['completed'], 8)
         self.assertEqual(self.children(first.pid), [])
-        for words in ('== picture: run/', 'ttft.svg', '== report: run/',
+        for shown, told in self.rows_of(output):
+            self.assertEqual(shown[:2], [8, 8])
+            for a, b in zip(shown, told):
+                self.assertAlmostEqual(a, b, delta=0.11)
+        for words in ('ttft.svg', 'status page: http://127.0.0.1:',
                       '== to try next:', 'tools/up --stay --no-replay'):
             self.assertIn(words, output)
 
-    def stops(self, number, *options, when):
+    def stops(self, number, *options, when, kill=os.killpg):
         child, said = self.start_up(*options)
         wait_until(f'it says "{when}"', lambda: when in said() or
                    self.assertIsNone(child.poll(), said()), 200)
         time.sleep(0.2)
-        os.killpg(child.pid, number)
+        kill(child.pid, number)
         status = child.wait(60)
         wait_until('all have ended', lambda: not self.children(child.pid))
         return status
@@ -251,6 +364,14 @@ class Up(Case):
                                     when='replaying'), 130)
         self.assertEqual(self.stops(signal.SIGTERM, *slow,
                                     when='replaying'), 143)
+
+    def test_killed_while_it_measures(self):
+        """kill tells the script alone; a terminal tells all its processes."""
+        for kill in os.kill, os.killpg:
+            for number, status in (signal.SIGTERM, 143), (signal.SIGINT, 130):
+                self.assertEqual(self.stops(
+                    number, '--measure', '--length-scale', '8',
+                    when='measuring', kill=kill), status)
 
     def test_stays_until_it_is_told(self):
         self.assertEqual(self.stops(signal.SIGINT, '--requests', '2',

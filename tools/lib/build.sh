@@ -1,19 +1,10 @@
 # Configures and builds with meson. Source common.sh before this.
 
-# keep_log LOG: writes ninja's output to LOG; on a terminal, shows its [n/m].
-keep_log() {
-  if [[ -t 1 ]]; then
-    awk -v log_file="$1" '
-      { print >log_file }
-      /^\[/ { printf "\r\033[K   %s", $1; fflush() }
-      END { printf "\r\033[K" }'
-  else
-    cat >"$1"
-  fi
-}
+build_targets=()
 
 # build DIR COMPILER OPTION...: builds the project into $root/DIR, quietly;
-# shows the compiler's output if it fails. Continues an earlier build.
+# shows the compiler's output if it fails. Continues an earlier build. With the
+# array build_targets set, builds only those.
 build() {
   local dir=$root/$1 compiler=$2
   shift 2
@@ -34,7 +25,8 @@ build() {
     meson configure "$dir" -Dwerror=true </dev/null >"$log" 2>&1 ||
       die 1 "meson could not configure, see $log"
   fi
-  if ! ninja -C "$dir" </dev/null 2>&1 | keep_log "$log"; then
+  if ! ninja -C "$dir" "${build_targets[@]}" </dev/null 2>&1 |
+    show_progress "$log" '^(\[[0-9]+/[0-9]+\])'; then
     grep -vE '^\[[0-9]+/[0-9]+\] ' "$log" | tail -n 60 >&2
     die 1 "the build failed, see $log"
   fi

@@ -16,20 +16,25 @@ check_policy() {
   die 2 "--policy: '$1' is ${said#*": \"$1\": is "}"
 }
 
+# new_run: creates the first unused folder run/N, and sets run to it.
+new_run() {
+  local n=1
+  while ! mkdir "$root/run/$n" 2>/dev/null; do
+    [[ -e $root/run/$n ]] || die 1 "cannot create $root/run/$n"
+    n=$((n + 1))
+  done
+  run=$root/run/$n
+}
+
 # cluster_begin [FOLDER]: creates the folder of this run, $run, and ends all
 # children when the script ends.
 cluster_begin() {
-  local n=1
   if (($#)); then
     run=$1
     rm -rf "$run"
     mkdir -p "$run"
   else
-    while ! mkdir "$root/run/$n" 2>/dev/null; do
-      [[ -e $root/run/$n ]] || die 1 "cannot create $root/run/$n"
-      n=$((n + 1))
-    done
-    run=$root/run/$n
+    new_run
   fi
   trap cluster_end EXIT
   trap 'exit 130' INT
@@ -146,7 +151,9 @@ cluster_wait_ready() {
   local i have=
   for ((i = 0; i < 300; i++)); do
     check_children
-    have=$(python3 "$root/tools/lib/instances.py" "$http_port") || have=
+    # Silent, since Ctrl-C has Python print where it was.
+    have=$(python3 "$root/tools/lib/instances.py" "$http_port" 2>/dev/null) ||
+      have=
     [[ $have != "$1 $2" ]] || return 0
     ((i % 30 != 29)) ||
       say "waiting: ${have% *} of $1 prefill and ${have#* } of $2 decode" \
@@ -163,8 +170,7 @@ cluster_wait_ready() {
 cluster_replay() {
   local status=0
   local options=(--speed "$speed" --length-scale "$length_scale"
-    --report "$run/report.json" --requests-csv "$run/requests.csv"
-    --plot "$run/ttft.svg")
+    --report "$run/report.json" --requests-csv "$run/requests.csv")
   [[ -z $requests ]] || options+=(--requests "$requests")
   setpriv --pdeathsig KILL -- \
     "${built:-$root/build}/tools/conductor-replay" live \
@@ -178,12 +184,26 @@ cluster_replay() {
   [[ -s $run/report.json ]] || die 1 "the replay failed with status $status"
 }
 
-# report_failed: prints how many requests of $run/report.json failed.
-report_failed() {
+# other_ticks: prints the time for which the processors have worked for others
+# than our children, in ticks, on this machine or (steal) on its host.
+other_ticks() {
+  local pid stat ticks
+  read -r -a stat </proc/stat
+  ticks=$((stat[1] + stat[2] + stat[3] + stat[6] + stat[7] + stat[8]))
+  for pid in "${!children[@]}"; do
+    [[ -r /proc/$pid/stat ]] || continue
+    read -r -a stat < <(sed 's/.*) //' "/proc/$pid/stat") || continue
+    ticks=$((ticks - stat[11] - stat[12]))
+  done
+  echo "$ticks"
+}
+
+# report_unanswered: prints how many requests of $run/report.json got no answer:
+# they failed, were rejected, or were never sent.
+report_unanswered() {
   python3 -c 'import json, sys
 requests = json.load(open(sys.argv[1]))["requests"]
-lost = requests["total"] - requests["completed"] - requests["rejected"]
-print(max(requests["failed"], lost))' "$run/report.json"
+print(requests["total"] - requests["completed"])' "$run/report.json"
 }
 
 # cluster_takes_ctrl_c: from now on Ctrl-C only ends cluster_stay.
@@ -207,7 +227,7 @@ end_children() {
       kill -0 "$pid" 2>/dev/null || unset "children[$pid]"
     done
     ((${#children[@]})) || return 0
-    sleep 0.1
+    sleep 0.1 || true # Ctrl-C ends it, too
   done
   for pid in "${!children[@]}"; do
     printf '%s did not end in time, killed\n' "${children[$pid]}" >&2
@@ -215,10 +235,16 @@ end_children() {
   done
 }
 
-# cluster_end: ends all children, and deletes the workers' KV on disk.
+# cluster_end: ends all children, and deletes the workers' KV on disk. A signal
+# that comes meanwhile ends the script afterwards.
 cluster_end() {
+  local signalled=
   trap - EXIT
-  trap '' INT TERM HUP
+  trap 'signalled=130' INT
+  trap 'signalled=143' TERM HUP
   end_children
   rm -f "$run"/*.kv
+  trap 'exit 130' INT
+  trap 'exit 143' TERM HUP
+  [[ -z $signalled ]] || exit "$signalled"
 }

@@ -1,5 +1,5 @@
-# Shared by all scripts of tools/: the project's folder, messages, options, and
-# a lock for work that must not run twice at once. Source it.
+# Shared by all scripts of tools/: the project's folder, messages, progress,
+# options, and a lock for work that must not run twice at once. Source it.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
@@ -11,6 +11,30 @@ die() {
   shift
   printf '%s: %s\n' "${0##*/}" "$*" >&2
   exit "$status"
+}
+
+# show_progress LOG PATTERN: copies its input to LOG, and shows of each line what
+# the first group of PATTERN matches: on a terminal in one line that changes,
+# else every five seconds.
+show_progress() {
+  local line last= shown=$SECONDS terminal=
+  [[ ! -t 1 ]] || terminal=1
+  while IFS= read -r line || [[ -n $line ]]; do
+    printf '%s\n' "$line" >&3
+    [[ $line =~ $2 ]] || continue
+    last=${BASH_REMATCH[1]}
+    if [[ -n $terminal ]]; then
+      printf '\r\033[K   %s' "$last"
+    elif ((SECONDS - shown >= 5)); then
+      printf '   %s\n' "$last"
+      shown=$SECONDS last=
+    fi
+  done 3>"$1"
+  if [[ -n $terminal ]]; then
+    printf '\r\033[K'
+  elif [[ -n $last ]]; then
+    printf '   %s\n' "$last"
+  fi
 }
 
 # with_lock COMMAND...: runs the command while no other script of this clone
@@ -27,6 +51,44 @@ with_lock() {
     }
     "$@"
   ) 9>"$root/run/${lock:-.lock}"
+}
+
+# descendants PID: prints the processes that a process has started, and theirs.
+descendants() {
+  local pid
+  for pid in $(cat "/proc/$1/task/$1/children" 2>/dev/null); do
+    echo "$pid"
+    descendants "$pid"
+  done
+}
+
+# end_work PID STATUS: ends a process and its descendants with SIGTERM, waits up
+# to ten seconds until all have ended, and exits.
+end_work() {
+  local pid pids i running=1
+  mapfile -t pids < <(echo "$1" && descendants "$1")
+  kill "${pids[@]}" 2>/dev/null || true
+  for ((i = 0; i < 100 && running; i++)); do
+    running=0
+    for pid in "${pids[@]}"; do
+      [[ ! -r /proc/$pid/stat || $(cat "/proc/$pid/stat" 2>/dev/null) =~ \)\ Z ]] ||
+        running=1
+    done
+    ((!running)) || sleep 0.1 || true
+  done
+  exit "$2"
+}
+
+# ends_with_us COMMAND...: runs a command that a signal to this script ends, with
+# all that it has started. In the foreground bash would wait for it.
+ends_with_us() {
+  "$@" &
+  local work=$! # its value now goes into the traps
+  trap "end_work $work 130" INT
+  trap "end_work $work 143" TERM HUP
+  wait "$work" || exit
+  trap 'exit 130' INT
+  trap 'exit 143' TERM HUP
 }
 
 # read_options WORD...: reads a command line into variables: --kv-mib into kv_mib.

@@ -5,6 +5,9 @@
 # Largest median error of the fit without a warning, in percent.
 cost_model_good_percent=15
 
+# On two idle cores. The prefills through a conductor alone are spread over 28 s.
+cost_model_takes_s=45
+
 # device_name ENGINE: prints the engine's hardware: the processor or the card.
 device_name() {
   if [[ $1 == cuda ]]; then
@@ -67,16 +70,18 @@ cost_model_measure() (
 # cost_model_make FILE ENGINE MODEL BLOCK_TOKENS: makes the cost model if FILE
 # does not exist.
 cost_model_make() {
-  local file=$1 log=${1%.json}.log status
+  local file=$1 log=${1%.json}.log status began=$SECONDS
   [[ ! -s $file ]] || return 0
   mkdir -p "${file%/*}"
-  say "measuring engine $2, once (kept in ${file#"$root"/})"
+  say "measuring engine $2, once, which takes about $cost_model_takes_s s on two" \
+    "idle cores (kept in ${file#"$root"/})"
   # Not in a condition: there bash would ignore the set -e of the subshell.
   set +e
-  cost_model_measure "$@" >"$log" 2>&1
-  status=$?
+  cost_model_measure "$@" 2>&1 | show_progress "$log" \
+    '(profiling: [0-9]+ of [0-9]+|sent [0-9]+/[0-9]+)'
+  status=${PIPESTATUS[0]}
   set -e
-  ((status == 0)) && return
+  ((status)) || { say "measured in $((SECONDS - began)) s" && return; }
   tail -n 25 "$log" >&2
   die 1 "could not measure engine $2, see $log"
 }

@@ -2,8 +2,8 @@
 or more; usage: speed_change.py PORT
 """
 import re
+import signal
 import sys
-import urllib.request
 
 RATIO = re.compile(
     r'^conductor_instance_prefill_correction_ratio\{.*\} ([0-9.e+-]+)$', re.M)
@@ -22,6 +22,8 @@ def describe(metrics):
 
 
 def main():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends without a traceback
+    import urllib.request  # which takes long enough for a Ctrl-C
     with urllib.request.urlopen(f'http://127.0.0.1:{sys.argv[1]}/metrics',
                                 timeout=5) as reply:
         said = describe(reply.read().decode())
