@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/event_loop.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/cluster/internal.h"
 
 #define FLUSH_US 1000
@@ -103,8 +103,8 @@ static void put_event(struct cluster_pool *p, struct cluster_event *e)
     cluster_event_fields(&c, &wire, e);
     if (p->out.len >= FLUSH_BYTES)
         tell_flush(p);
-    else if (!event_pending(p->cluster->flush, EV_TIMEOUT, NULL))
-        event_loop_wait(p->cluster->flush, FLUSH_US);
+    else if (!loop_timer_pending(&p->cluster->flush))
+        loop_timer_start(&p->cluster->flush, FLUSH_US);
 }
 
 static void put_prefill(struct cluster_pool *p, uint32_t instance,
@@ -167,8 +167,8 @@ static bool turn_of(struct cluster *c, int64_t last_us, int64_t every_us,
 {
     int64_t wait_us = last_us == 0 ? 0 : last_us + every_us - now_us;
 
-    if (wait_us > 0 && !event_pending(c->due, EV_TIMEOUT, NULL))
-        event_loop_wait(c->due, wait_us < ALL_US ? wait_us : ALL_US);
+    if (wait_us > 0 && !loop_timer_pending(&c->due))
+        loop_timer_start(&c->due, wait_us < ALL_US ? wait_us : ALL_US);
     return wait_us <= 0;
 }
 

@@ -6,11 +6,11 @@
  */
 #include <errno.h>
 #include <event2/buffer.h>
-#include <event2/event.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/queue.h>
 
+#include "base/loop/loop.h"
 #include "conductor/front/internal.h"
 
 #define UNSENT_BYTES ((size_t)256 << 10)
@@ -131,8 +131,8 @@ static void line_up(struct scrape *s)
 
     s->waits = false;
     TAILQ_INSERT_TAIL(&all->list, s, entry);
-    if (!event_pending(all->turn, EV_TIMEOUT, NULL))
-        event_add(all->turn, &(struct timeval){0, 0});
+    if (!loop_timer_pending(&all->turn))
+        loop_timer_start(&all->turn, 0);
 }
 
 /* Sends the next piece, of at least one byte. Returns 1: there are more; 0; or
@@ -154,7 +154,7 @@ static int send_piece(struct scrape *s)
     return more;
 }
 
-static void on_turn(evutil_socket_t, short, void *arg)
+static void on_turn(void *arg)
 {
     struct front *front = arg;
     struct scrape *s = TAILQ_FIRST(&front->scrapes.list);
@@ -178,7 +178,7 @@ static void on_turn(evutil_socket_t, short, void *arg)
             http_end(conn);
     }
     if (!TAILQ_EMPTY(&front->scrapes.list))
-        event_add(front->scrapes.turn, &(struct timeval){0, 0});
+        loop_timer_start(&front->scrapes.turn, 0);
 }
 
 static void on_taken(void *arg)
@@ -194,11 +194,10 @@ static void on_gone(void *arg)
     free_scrape(arg);
 }
 
-int metrics_init_scrapes(struct front *front)
+void metrics_init_scrapes(struct front *front)
 {
     TAILQ_INIT(&front->scrapes.list);
-    front->scrapes.turn = event_new(front->base, -1, 0, on_turn, front);
-    return front->scrapes.turn ? 0 : -ENOMEM;
+    loop_timer_init(front->loop, &front->scrapes.turn, on_turn, front);
 }
 
 void view_metrics(const struct front_call *call)

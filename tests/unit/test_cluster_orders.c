@@ -115,7 +115,7 @@ static void begin(struct conductor *c, unsigned number)
     config.grows = true;
     c->pool = pool_new(&config);
     c->cluster =
-        cluster_new(NULL, NULL,
+        cluster_new(world_loop(number), NULL,
                     &(struct cluster_options){.lease_us = WORLD_LEASE_US,
                                               .model = "m",
                                               .workers_at = {.port = 8081}},

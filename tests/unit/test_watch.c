@@ -1,6 +1,7 @@
 /* The status page and the streams of events: what comes when, how many may
  * watch, what becomes of those that take nothing, and of operators' pages
  * without memory. */
+#include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -10,8 +10,8 @@
 #include "base/address.h"
 #include "proto/message.h"
 
-struct event_base;
-struct evdns_base;
+struct loop;
+struct loop_dns;
 struct secret;
 struct tls;
 struct conductor_link;
@@ -35,8 +35,8 @@ struct conductor_link_ops {
 };
 
 struct conductor_link_config {
-    struct event_base *base;     /* borrowed */
-    struct evdns_base *dns;      /* borrowed */
+    struct loop *loop;           /* borrowed */
+    struct loop_dns *dns;        /* borrowed */
     const struct secret *secret; /* borrowed; NULL = none */
     struct tls *tls;             /* authorities; borrowed; NULL = no TLS */
     struct address at;

@@ -3,10 +3,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/certificate.h"
 #include "base/clock.h"
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "conductor/front/server/internal.h"
 
 /* An engine's whole head, and our own headers. */
@@ -264,7 +265,7 @@ static const struct stream_ops stream_ops = {
     .ended = on_ended,
 };
 
-static void on_timer(evutil_socket_t, short, void *arg)
+static void on_timer(void *arg)
 {
     struct http_conn *conn = arg;
 
@@ -277,7 +278,7 @@ static void on_timer(evutil_socket_t, short, void *arg)
 }
 
 int http_conn_open(struct http_server *server, struct http_client *client,
-                   evutil_socket_t fd)
+                   int fd)
 {
     const struct http_options *options = &server->options;
     /* max_input bounds what a client sends ahead of its turn. */
@@ -288,15 +289,13 @@ int http_conn_open(struct http_server *server, struct http_client *client,
     struct http_conn *conn = calloc(1, sizeof(*conn));
 
     if (conn)
-        conn->timer = evtimer_new(server->base, on_timer, conn);
-    if (!conn || !conn->timer ||
-        certificate_show(server->certificate, &stream.ssl))
-        evutil_closesocket(fd);
+        loop_timer_init(server->loop, &conn->timer, on_timer, conn);
+    if (!conn || certificate_show(server->certificate, &stream.ssl))
+        close(fd);
     else
         conn->stream =
             stream_new(server->streams, fd, &stream, &stream_ops, conn);
     if (!conn || !conn->stream) {
-        event_loop_drop(conn ? conn->timer : NULL);
         free(conn);
         return -ENOMEM;
     }

@@ -1,11 +1,10 @@
 /* The page, and streams of events. See watch.h. */
 #include <errno.h>
 #include <event2/buffer.h>
-#include <event2/event.h>
 #include <stdlib.h>
 #include <sys/queue.h>
 
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "conductor/front/watch/watch.h"
 
 #define HISTORY_EVERY 10
@@ -28,7 +27,7 @@ TAILQ_HEAD(viewer_list, viewer);
 
 struct watch {
     struct front *front;
-    struct event *timer; /* pending while there are viewers */
+    struct loop_timer timer; /* pending while there are viewers */
     struct viewer_list viewers;
     unsigned n, interval;
     uint64_t decided; /* models_decided() when decisions were last due */
@@ -134,7 +133,7 @@ static unsigned due_now(struct watch *w)
     return due;
 }
 
-static void on_time(evutil_socket_t, short, void *arg)
+static void on_time(void *arg)
 {
     struct watch *w = arg;
     unsigned due = due_now(w);
@@ -147,7 +146,7 @@ static void on_time(evutil_socket_t, short, void *arg)
     }
     forget_events(w);
     if (w->n == 0)
-        event_del(w->timer);
+        loop_timer_stop(&w->timer);
 }
 
 static struct watch *watch_new(struct front *front)
@@ -158,11 +157,8 @@ static struct watch *watch_new(struct front *front)
         return NULL;
     w->front = front;
     TAILQ_INIT(&w->viewers);
-    w->timer = event_new(front->base, -1, EV_PERSIST, on_time, w);
-    if (w->timer)
-        return w;
-    free(w);
-    return NULL;
+    loop_timer_init(front->loop, &w->timer, on_time, w);
+    return w;
 }
 
 static void begin(struct watch *w, struct viewer *v, struct http_conn *conn)
@@ -170,7 +166,7 @@ static void begin(struct watch *w, struct viewer *v, struct http_conn *conn)
     *v = (struct viewer){.watch = w, .conn = conn, .due = ALL_EVENTS};
     TAILQ_INSERT_TAIL(&w->viewers, v, entry);
     if (w->n++ == 0)
-        (void)!event_loop_wait(w->timer, w->front->options.events_us);
+        (void)!loop_timer_repeat(&w->timer, w->front->options.events_us);
     http_add_header(conn, "Cache-Control", "no-store");
     http_operators(conn);
     http_stream(conn, 200, "text/event-stream");
@@ -222,7 +218,7 @@ void watch_free(struct watch *watch)
 {
     if (!watch)
         return;
-    event_free(watch->timer);
+    loop_timer_stop(&watch->timer);
     free(watch);
 }
 

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <zmq.h>
 
-struct event_base;
+struct loop;
 struct kv_loop;
 struct kv_socket;
 
@@ -41,7 +41,7 @@ struct kv_socket_ops {
 
 /* Makes the state that sockets share: libzmq's context with one thread for I/O.
  * Returns owned, or NULL. */
-[[nodiscard]] struct kv_loop *kv_loop_new(struct event_base *base);
+[[nodiscard]] struct kv_loop *kv_loop_new(struct loop *base);
 
 /* Sets the function that continues unfinished work, once in each turn of the
  * loop.

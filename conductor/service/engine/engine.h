@@ -5,6 +5,7 @@
 #ifndef CONDUCTOR_SERVICE_ENGINE_ENGINE_H
 #define CONDUCTOR_SERVICE_ENGINE_ENGINE_H
 
+#include "base/loop/loop.h"
 #include "conductor/config/engines.h"
 #include "conductor/core/index/predicted.h"
 #include "conductor/json/text_buf.h"
@@ -81,7 +82,7 @@ struct engine_bootstrap {
 
 /* The health of an engine, from probes and from the outcome of requests. */
 struct engine_wellness {
-    struct event *timer;           /* of the next probe, or the limit of one */
+    struct loop_timer timer;       /* of the next probe, or the limit of one */
     struct exchange *probe;        /* NULL = none in flight */
     int probe_status;              /* of the last answer */
     enum engine_question question; /* of the probe in flight, or the last one */
@@ -287,7 +288,7 @@ bool engine_models_due(struct engine *e);
                                         char why[BOOTSTRAP_WHY_MAX]);
 
 /* probe.c: the callback of the probe timer; arg is the engine. */
-void engine_look(evutil_socket_t fd, short what, void *arg);
+void engine_look(void *arg);
 
 /* Returns the engine of a pool id, or NULL. */
 struct engine *engine_of(const struct service *s, uint32_t id);

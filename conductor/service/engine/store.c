@@ -90,7 +90,7 @@ int store_listen(struct service *s, char err[CONFIG_ERROR_MAX])
     config.topic = c->kv_topic;
     config.map.max_blocks = (uint64_t)c->max_blocks;
     config.map.parts = (uint32_t)c->parts;
-    s->engines.feeds = kv_feeds_new(s->base);
+    s->engines.feeds = kv_feeds_new(s->loop);
     if (s->engines.feeds)
         s->engines.store_feed =
             kv_feed_new(s->engines.feeds, &config, &sink, s);
