@@ -23,9 +23,9 @@
  * Longer answers come over TCP. */
 #define DNS_UDP_BYTES 1232
 
-struct loop;
 struct dns;
 struct dns_lookup;
+struct loop;
 
 struct dns_address {
     int family; /* AF_INET or AF_INET6 */

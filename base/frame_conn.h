@@ -23,9 +23,9 @@
 /* The reason given when the other side closed without an error. */
 #define FRAME_CONN_ENDED "closed by the other side"
 
+struct frame_conn;
 struct loop;
 struct loop_dns;
-struct frame_conn;
 
 /* A result of `frame`, so that one connection does not hold up the loop:
  * pauses the connection; frame_conn_resume() delivers this frame again. */

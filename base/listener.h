@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct loop;
 struct listener;
+struct loop;
 
 /* Called when a connection was accepted: the callee takes fd, non-blocking and
  * closed on exec. */

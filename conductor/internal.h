@@ -8,7 +8,6 @@
 #include "conductor/front/front.h"
 #include "conductor/service/setup.h"
 
-struct loop;
 struct ssl_ctx_st;
 
 /* The certificates of both listeners; NULL = no TLS. */

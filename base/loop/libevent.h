@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 
-struct event_base;
 struct evdns_base;
+struct event_base;
 struct loop;
 struct loop_dns;
 

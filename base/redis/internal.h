@@ -17,7 +17,6 @@
 #include "base/redis/redis.h"
 
 struct loop_dns;
-struct loop;
 
 #define REDIS_FIRST_PAUSE_US 50000
 

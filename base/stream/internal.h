@@ -8,8 +8,6 @@
 #include "base/stream/queue.h"
 #include "base/stream/stream.h"
 
-struct loop;
-
 #define STREAM_SCRATCH_BYTES 65536
 
 TAILQ_HEAD(stream_list, stream);

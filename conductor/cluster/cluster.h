@@ -21,10 +21,10 @@
 #include "conductor/cluster/member.h"
 #include "conductor/core/schedule/schedule.h"
 
-struct loop;
-struct loop_dns;
 struct cluster;
 struct cluster_pool;
+struct loop;
+struct loop_dns;
 
 #define CLUSTER_MEMBERS_MAX 64
 

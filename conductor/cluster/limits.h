@@ -12,9 +12,9 @@
 
 #include "conductor/core/share/joint.h"
 
+struct limits;
 struct loop;
 struct redis;
-struct limits;
 
 #define LIMITS_MAX 64 /* clients; further ones have no common limits */
 

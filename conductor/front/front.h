@@ -19,8 +19,8 @@
 #include "conductor/front/server/http.h"
 #include "conductor/service/service.h"
 
-struct loop;
 struct front;
+struct loop;
 struct secret;
 
 struct front_options {

@@ -8,8 +8,6 @@
 #include "conductor/front/front.h"
 #include "conductor/front/openai/body/body.h"
 
-struct loop;
-
 /* Where requests come in. */
 struct front_door {
     struct front *front;

@@ -17,8 +17,8 @@
 
 struct loop;
 struct secret;
-struct worker_links;
 struct worker_link;
+struct worker_links;
 
 struct worker_link_ops {
     /* Called when a worker opens a link. Accepts it: fills in

@@ -20,8 +20,6 @@
 #include "predictor/cost_model.h"
 #include "predictor/steps.h"
 
-struct loop;
-
 #define TICKET_TENANTS 1024u /* a power of 2 */
 
 /* Requests that other gateways send (ticket/ticket.h). */

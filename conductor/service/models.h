@@ -12,7 +12,6 @@
 #include "conductor/service/tenant/tenants.h"
 
 struct loop_dns;
-struct loop;
 
 /* Tokens in a block, if no entry of the model sets block_tokens. */
 #define ENGINE_BLOCK_TOKENS 16

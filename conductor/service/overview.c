@@ -1,10 +1,10 @@
 /* Totals over all models: counts since the start, the pools, the last minute
  * and the last hour. */
 #include <errno.h>
-#include <event2/buffer.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "conductor/json/text_buf.h"
 #include "conductor/service/history/history.h"
 #include "conductor/service/models.h"
 
@@ -37,13 +37,13 @@ static void sum_role(const struct models *models, unsigned role,
         }
 }
 
-static int put_pools(const struct models *models, struct evbuffer *out)
+static int put_pools(const struct models *models, struct text_buf *out)
 {
     struct role_sums p = {0}, d = {0};
 
     sum_role(models, ROLE_PREFILL, &p);
     sum_role(models, ROLE_DECODE, &d);
-    return evbuffer_add_printf(
+    return text_buf_printf(
                out,
                ",\"pools\":{\"prefill\":{\"instances\":%u,\"ready\":%u,"
                "\"waiting\":%zu,\"running\":%zu,\"kv_used_tokens\":%lld,"
@@ -55,27 +55,26 @@ static int put_pools(const struct models *models, struct evbuffer *out)
                (long long)d.kv_used, (long long)d.kv_capacity) < 0;
 }
 
-static int put_models(const struct models *models, struct evbuffer *out)
+static int put_models(const struct models *models, struct text_buf *out)
 {
     char name[2 * ENGINE_MODEL_MAX];
     unsigned n = 0;
-    int bad = evbuffer_add_printf(out, "\"models\":[") < 0;
+    int bad = text_buf_printf(out, "\"models\":[") < 0;
 
     for (const struct service *s = models->first; s; s = s->next, n++) {
         if (n >= MODELS_SHOWN)
             continue;
         metrics_escape(s->model.name, name);
-        bad |= evbuffer_add_printf(
+        bad |= text_buf_printf(
                    out, "%s{\"name\":\"%s\",\"policy\":\"%s\",\"ready\":%s}",
                    n ? "," : "", name, s->model.policy,
                    service_ready(s) ? "true" : "false") < 0;
     }
-    return bad |
-           (evbuffer_add_printf(out, "],\"models_left_out\":%u",
-                                n > MODELS_SHOWN ? n - MODELS_SHOWN : 0) < 0);
+    return bad | (text_buf_printf(out, "],\"models_left_out\":%u",
+                                  n > MODELS_SHOWN ? n - MODELS_SHOWN : 0) < 0);
 }
 
-static int put_counts(const struct models *models, struct evbuffer *out)
+static int put_counts(const struct models *models, struct text_buf *out)
 {
     struct metrics m = models->past.metrics;
     uint32_t in_flight = 0;
@@ -120,33 +119,33 @@ static int put_counts(const struct models *models, struct evbuffer *out)
         /* The name of an object's first member also opens the object. */
         bool opens = strchr(all[i].name, '{');
 
-        bad |= evbuffer_add_printf(out, "%s\"%s\":%llu",
-                                   opens && i ? "}," : ",", all[i].name,
-                                   (unsigned long long)all[i].value) < 0;
+        bad |=
+            text_buf_printf(out, "%s\"%s\":%llu", opens && i ? "}," : ",",
+                            all[i].name, (unsigned long long)all[i].value) < 0;
     }
-    return bad | (evbuffer_add_printf(out, "}") < 0);
+    return bad | (text_buf_printf(out, "}") < 0);
 }
 
-int models_overview(const struct models *models, struct evbuffer *out)
+int models_overview(const struct models *models, struct text_buf *out)
 {
-    int bad = evbuffer_add_printf(out, "{") < 0;
+    int bad = text_buf_printf(out, "{") < 0;
 
     bad |= put_models(models, out);
     bad |= put_counts(models, out);
     bad |= put_pools(models, out);
-    bad |= evbuffer_add_printf(out, ",\"last_minute\":{") < 0;
+    bad |= text_buf_printf(out, ",\"last_minute\":{") < 0;
     bad |= history_write_last(models->history, MINUTE_POINTS, clock_now_us(),
                               out) != 0;
-    bad |= evbuffer_add_printf(out, "}}\n") < 0;
+    bad |= text_buf_printf(out, "}}\n") < 0;
     return bad ? -ENOMEM : 0;
 }
 
-int models_history(const struct models *models, struct evbuffer *out)
+int models_history(const struct models *models, struct text_buf *out)
 {
-    int bad = evbuffer_add_printf(out, "{") < 0;
+    int bad = text_buf_printf(out, "{") < 0;
 
     bad |= history_write(models->history, HISTORY_POINTS, clock_now_us(), out);
-    bad |= evbuffer_add_printf(out, "}\n") < 0;
+    bad |= text_buf_printf(out, "}\n") < 0;
     return bad ? -ENOMEM : 0;
 }
 
@@ -173,9 +172,9 @@ static uint64_t decided_before(const struct models *models, uint64_t before,
 }
 
 int models_decisions(const struct models *models, unsigned n,
-                     struct evbuffer *out)
+                     struct text_buf *out)
 {
-    int bad = evbuffer_add_printf(out, "{\"decisions\":[") < 0;
+    int bad = text_buf_printf(out, "{\"decisions\":[") < 0;
     const struct service *of = NULL;
     uint64_t at = UINT64_MAX;
 
@@ -183,9 +182,9 @@ int models_decisions(const struct models *models, unsigned n,
         at = decided_before(models, at, &of);
         if (!at)
             break;
-        bad |= evbuffer_add_printf(out, i ? "," : "") < 0;
+        bad |= text_buf_printf(out, i ? "," : "") < 0;
         bad |= explain_write_decided(of->explain, at, out) != 0;
     }
-    bad |= evbuffer_add_printf(out, "]}\n") < 0;
+    bad |= text_buf_printf(out, "]}\n") < 0;
     return bad ? -ENOMEM : 0;
 }

@@ -1,11 +1,11 @@
 /* The last hour in points: what falls into which, what has fallen out, and how
  * far off quantiles are. */
-#include <event2/buffer.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "conductor/json/text_buf.h"
 #include "conductor/service/history/history.h"
 #include "tests/unit/suite.h"
 
@@ -14,17 +14,17 @@
 /* The members as an object, owned by the caller. */
 static json_t *read_all(const struct history *h, unsigned n, int64_t now_us,
                         int (*write)(const struct history *, unsigned, int64_t,
-                                     struct evbuffer *))
+                                     struct text_buf *))
 {
-    struct evbuffer *out = evbuffer_new();
+    struct text_buf out;
     json_t *json;
 
-    evbuffer_add_printf(out, "{");
-    CU_ASSERT_EQUAL(write(h, n, now_us, out), 0);
-    evbuffer_add_printf(out, "}");
-    json = json_loadb((const char *)evbuffer_pullup(out, -1),
-                      evbuffer_get_length(out), JSON_REJECT_DUPLICATES, NULL);
-    evbuffer_free(out);
+    text_buf_init(&out, SIZE_MAX);
+    text_buf_printf(&out, "{");
+    CU_ASSERT_EQUAL(write(h, n, now_us, &out), 0);
+    text_buf_printf(&out, "}");
+    json = json_loadb(out.data, out.len, JSON_REJECT_DUPLICATES, NULL);
+    text_buf_fini(&out);
     CU_ASSERT_PTR_NOT_NULL(json);
     return json;
 }

@@ -10,11 +10,11 @@
 #include "base/address.h"
 #include "proto/message.h"
 
+struct conductor_link;
 struct loop;
 struct loop_dns;
 struct secret;
 struct tls;
-struct conductor_link;
 
 struct conductor_link_ops {
     /* WELCOME (borrowed) came: send the inventory; frames may follow. Returns

@@ -35,11 +35,11 @@
 #define LOADER_PIECES_MAX 32u
 
 struct cost_model;
-struct loop;
 struct load;
 struct load_run;
 struct loader;
 struct loader_source;
+struct loop;
 
 /* A whole block, or one layer of a block, on its way. Made by the loader; a
  * source may use `link`, `own` and `rc` until it hands the piece back. */

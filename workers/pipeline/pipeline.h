@@ -24,8 +24,8 @@
 
 struct loop;
 struct loop_dns;
-struct secret;
 struct pipeline;
+struct secret;
 struct stage;
 
 /* Most groups that a worker leads, and stages that it computes, at once. */

@@ -18,7 +18,6 @@
 #include "workers/transfer/transfer.h"
 
 struct loop_dns;
-struct loop;
 struct worker_shared;
 
 /* A conductor that gives this worker work; conductors.c. */

@@ -11,8 +11,8 @@
 #include "workers/step/layer_gate.h"
 #include "workers/store/kv_store.h"
 
-struct loop;
 struct batch_thread;
+struct loop;
 
 struct batch_thread_ops {
     /* Called when the step ended: rc of engine_step(), and the step's time. The

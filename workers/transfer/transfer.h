@@ -20,9 +20,9 @@
 #include "workers/load/loader.h"
 #include "workers/service/request.h"
 
+struct frame_conn;
 struct loop;
 struct loop_dns;
-struct frame_conn;
 struct secret;
 struct stage; /* workers/pipeline/pipeline.h */
 struct transfer;

@@ -10,8 +10,6 @@
 #include "conductor/front/server/http.h"
 #include "conductor/json/text_buf.h"
 
-struct loop;
-
 /*
  * How much of a server a client has. A client is an address (of IPv6 a /64),
  * or what http_set_client() set. It may have at most four times as much

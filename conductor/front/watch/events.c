@@ -1,11 +1,11 @@
 /* The page, and streams of events. See watch.h. */
 #include <errno.h>
-#include <event2/buffer.h>
 #include <stdlib.h>
 #include <sys/queue.h>
 
 #include "base/loop/loop.h"
 #include "conductor/front/watch/watch.h"
+#include "conductor/json/text_buf.h"
 
 #define HISTORY_EVERY 10
 #define INSTANCES_SHOWN 256
@@ -31,54 +31,49 @@ struct watch {
     struct viewer_list viewers;
     unsigned n, interval;
     uint64_t decided; /* models_decided() when decisions were last due */
-    struct evbuffer *events[EVENT_KINDS]; /* of this interval; NULL = not made
-                                             yet */
+    struct text_buf events[EVENT_KINDS]; /* of this interval; empty = not made
+                                            yet */
 };
 
-static int write_instances(const struct models *models, struct evbuffer *out)
+static int write_instances(const struct models *models, struct text_buf *out)
 {
     return models_instances(models, INSTANCES_SHOWN, out);
 }
 
-static int write_decisions(const struct models *models, struct evbuffer *out)
+static int write_decisions(const struct models *models, struct text_buf *out)
 {
     return models_decisions(models, DECISIONS_SHOWN, out);
 }
 
 /* Returns the event, made once for all viewers; NULL: out of memory. */
-static struct evbuffer *event_now(struct watch *w, enum event_kind kind)
+static const struct text_buf *event_now(struct watch *w, enum event_kind kind)
 {
     static const struct {
         const char *name;
-        int (*write)(const struct models *models, struct evbuffer *out);
+        int (*write)(const struct models *models, struct text_buf *out);
     } kinds[EVENT_KINDS] = {
         [OVERVIEW] = {"overview", models_overview},
         [INSTANCES] = {"instances", write_instances},
         [DECISIONS] = {"decisions", write_decisions},
         [HISTORY] = {"history", models_history},
     };
-    struct evbuffer *out = w->events[kind];
+    struct text_buf *out = &w->events[kind];
 
-    if (out)
+    if (out->len)
         return out;
-    out = evbuffer_new();
-    if (out &&
-        (evbuffer_add_printf(out, "event: %s\ndata: ", kinds[kind].name) < 0 ||
-         kinds[kind].write(w->front->models, out) ||
-         evbuffer_add(out, "\n", 1))) {
-        evbuffer_free(out);
-        out = NULL;
-    }
-    return w->events[kind] = out;
+    text_buf_init(out, SIZE_MAX);
+    if (text_buf_printf(out, "event: %s\ndata: ", kinds[kind].name) == 0 &&
+        kinds[kind].write(w->front->models, out) == 0 &&
+        text_buf_printf(out, "\n") == 0)
+        return out;
+    text_buf_fini(out);
+    return NULL;
 }
 
 static void forget_events(struct watch *w)
 {
-    for (int kind = 0; kind < EVENT_KINDS; kind++) {
-        if (w->events[kind])
-            evbuffer_free(w->events[kind]);
-        w->events[kind] = NULL;
-    }
+    for (int kind = 0; kind < EVENT_KINDS; kind++)
+        text_buf_fini(&w->events[kind]);
 }
 
 static void viewer_free(void *arg)
@@ -106,13 +101,12 @@ static void serve(struct viewer *v)
     }
     v->stalled = 0;
     for (unsigned kind = 0; kind < EVENT_KINDS; kind++) {
-        struct evbuffer *event =
+        const struct text_buf *event =
             v->due & 1u << kind ? event_now(v->watch, kind) : NULL;
 
         if (!event)
             continue;
-        const void *bytes = evbuffer_pullup(event, -1);
-        if (!bytes || http_write(v->conn, bytes, evbuffer_get_length(event))) {
+        if (http_write(v->conn, event->data, event->len)) {
             viewer_close(v);
             return;
         }

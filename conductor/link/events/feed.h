@@ -14,9 +14,9 @@
 
 #include "conductor/link/events/map/block_map.h"
 
-struct loop;
 struct kv_feed;
 struct kv_feeds;
+struct loop;
 
 struct kv_feed_config {
     const char *name; /* the engine's name for logs; borrowed, like all texts */

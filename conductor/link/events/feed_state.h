@@ -33,7 +33,6 @@
 /* Log lines that engines can cause, over all feeds. */
 #define FEED_LINES_PER_S 4
 
-struct loop;
 struct stream;
 
 TAILQ_HEAD(stream_list, stream);

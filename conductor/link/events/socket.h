@@ -14,9 +14,9 @@
 #include <stddef.h>
 #include <zmq.h>
 
-struct loop;
 struct kv_loop;
 struct kv_socket;
+struct loop;
 
 /* Most bytes of one frame: a larger one ends the connection. */
 #define KV_FRAME_MAX_BYTES (4u << 20)

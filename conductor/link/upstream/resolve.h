@@ -19,8 +19,8 @@
 #define RESOLVE_MISSES 2
 #define RESOLVE_TEXT_BYTES 40 /* numeric IPv6 address with its NUL */
 
-struct loop;
 struct dns;
+struct loop;
 struct resolver;
 
 struct resolver_address {

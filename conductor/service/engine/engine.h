@@ -319,9 +319,9 @@ uint64_t engines_unkept(const struct service *s);
  * previous one's; engine_metric_line() appends its line for the engine in a
  * slot, if there is one. Both return 0, or not 0: out of memory. */
 size_t engine_metrics(void);
-[[nodiscard]] int engine_metric_begin(size_t i, struct evbuffer *out);
+[[nodiscard]] int engine_metric_begin(size_t i, struct text_buf *out);
 [[nodiscard]] int engine_metric_line(const struct service *s, uint32_t slot,
-                                     size_t i, struct evbuffer *out);
+                                     size_t i, struct text_buf *out);
 
 /* store.c. store_listen(): subscribes to the KV events of the model's store, if
  * there is one; 0, or -EINVAL with a message. store_share(): makes the engine a
@@ -330,7 +330,7 @@ size_t engine_metrics(void);
 [[nodiscard]] int store_listen(struct service *s, char err[CONFIG_ERROR_MAX]);
 void store_share(struct engine *e);
 [[nodiscard]] int stores_write_metrics(const struct service *all,
-                                       struct evbuffer *out);
+                                       struct text_buf *out);
 
 /* blocks.c. engine_misfits(): returns whether an engine's blocks cannot be cut
  * to the block size of its model's index; if so, writes *out.

@@ -8,11 +8,12 @@
 #include "conductor/service/history/history.h"
 
 #include <errno.h>
-#include <event2/buffer.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "conductor/json/text_buf.h"
 
 #define BUCKETS 90
 #define BUCKETS_PER_DOUBLING 5.0
@@ -120,10 +121,10 @@ static double quantile_ms(const struct point *p, enum kind kind, double q)
     return FIRST_US / 1e3 * exp2((i - 0.5) / BUCKETS_PER_DOUBLING);
 }
 
-static int put_ms(struct evbuffer *out, double ms)
+static int put_ms(struct text_buf *out, double ms)
 {
-    return isnan(ms) ? evbuffer_add_printf(out, "null")
-                     : evbuffer_add_printf(out, "%.4g", ms);
+    return isnan(ms) ? text_buf_printf(out, "null")
+                     : text_buf_printf(out, "%.4g", ms);
 }
 
 static const struct {
@@ -145,29 +146,29 @@ static const struct {
 #define N(table) (sizeof(table) / sizeof((table)[0]))
 
 int history_write(const struct history *history, unsigned n, int64_t now_us,
-                  struct evbuffer *out)
+                  struct text_buf *out)
 {
     int64_t last = now_us / HISTORY_POINT_US, first = last - (int64_t)n + 1;
-    int bad = evbuffer_add_printf(out, "\"step_s\":%d",
-                                  (int)(HISTORY_POINT_US / 1000000)) < 0;
+    int bad = text_buf_printf(out, "\"step_s\":%d",
+                              (int)(HISTORY_POINT_US / 1000000)) < 0;
 
     for (size_t c = 0; c < N(counts); c++) {
-        bad |= evbuffer_add_printf(out, ",\"%s\":", counts[c].name) < 0;
+        bad |= text_buf_printf(out, ",\"%s\":", counts[c].name) < 0;
         for (int64_t i = first; i <= last; i++)
-            bad |= evbuffer_add_printf(
-                       out, "%s%" PRIu64, i == first ? "[" : ",",
-                       point_at(history, i)->ended[counts[c].end]) < 0;
-        bad |= evbuffer_add_printf(out, "]") < 0;
+            bad |=
+                text_buf_printf(out, "%s%" PRIu64, i == first ? "[" : ",",
+                                point_at(history, i)->ended[counts[c].end]) < 0;
+        bad |= text_buf_printf(out, "]") < 0;
     }
     for (size_t c = 0; c < N(quantiles); c++) {
-        bad |= evbuffer_add_printf(out, ",\"%s\":", quantiles[c].name) < 0;
+        bad |= text_buf_printf(out, ",\"%s\":", quantiles[c].name) < 0;
         for (int64_t i = first; i <= last; i++) {
-            bad |= evbuffer_add_printf(out, i == first ? "[" : ",") < 0;
+            bad |= text_buf_printf(out, i == first ? "[" : ",") < 0;
             bad |=
                 put_ms(out, quantile_ms(point_at(history, i), quantiles[c].kind,
                                         quantiles[c].q)) < 0;
         }
-        bad |= evbuffer_add_printf(out, "]") < 0;
+        bad |= text_buf_printf(out, "]") < 0;
     }
     return bad ? -ENOMEM : 0;
 }
@@ -185,7 +186,7 @@ static void add(struct point *sum, const struct point *p)
 }
 
 int history_write_last(const struct history *history, unsigned n,
-                       int64_t now_us, struct evbuffer *out)
+                       int64_t now_us, struct text_buf *out)
 {
     int64_t last = now_us / HISTORY_POINT_US;
     int64_t first_us = (last - (int64_t)n + 1) * HISTORY_POINT_US;
@@ -193,18 +194,18 @@ int history_write_last(const struct history *history, unsigned n,
 
     for (int64_t i = last - (int64_t)n + 1; i <= last; i++)
         add(&sum, point_at(history, i));
-    int bad = evbuffer_add_printf(out, "\"seconds\":%.1f",
-                                  (double)(now_us - first_us) / 1e6) < 0;
+    int bad = text_buf_printf(out, "\"seconds\":%.1f",
+                              (double)(now_us - first_us) / 1e6) < 0;
     for (size_t c = 0; c < N(counts); c++)
-        bad |= evbuffer_add_printf(out, ",\"%s\":%" PRIu64, counts[c].name,
-                                   sum.ended[counts[c].end]) < 0;
-    bad |= evbuffer_add_printf(
+        bad |= text_buf_printf(out, ",\"%s\":%" PRIu64, counts[c].name,
+                               sum.ended[counts[c].end]) < 0;
+    bad |= text_buf_printf(
                out,
                ",\"prompt_tokens\":%" PRIu64 ",\"reused_tokens\":%" PRIu64
                ",\"guessed_tokens\":%" PRIu64,
                sum.prompt_tokens, sum.reused_tokens, sum.guessed_tokens) < 0;
     for (size_t c = 0; c < N(quantiles); c++) {
-        bad |= evbuffer_add_printf(out, ",\"%s\":", quantiles[c].name) < 0;
+        bad |= text_buf_printf(out, ",\"%s\":", quantiles[c].name) < 0;
         bad |= put_ms(out,
                       quantile_ms(&sum, quantiles[c].kind, quantiles[c].q)) < 0;
     }

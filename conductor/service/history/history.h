@@ -11,8 +11,8 @@
 #define HISTORY_POINTS 360
 #define HISTORY_POINT_US INT64_C(10000000)
 
-struct evbuffer;
 struct history;
+struct text_buf;
 
 /* How a request ended. */
 enum history_end {
@@ -56,7 +56,7 @@ void history_prompt(struct history *history, uint64_t tokens, uint64_t reused,
  * or -ENOMEM. O(n).
  */
 [[nodiscard]] int history_write(const struct history *history, unsigned n,
-                                int64_t now_us, struct evbuffer *out);
+                                int64_t now_us, struct text_buf *out);
 
 /*
  * history_write_last(history, n, now_us, out): appends members with totals over
@@ -66,6 +66,6 @@ void history_prompt(struct history *history, uint64_t tokens, uint64_t reused,
  * "predicted_p50_ms": ..
  */
 [[nodiscard]] int history_write_last(const struct history *history, unsigned n,
-                                     int64_t now_us, struct evbuffer *out);
+                                     int64_t now_us, struct text_buf *out);
 
 #endif

@@ -1,12 +1,12 @@
 /* Metrics of the process, with the names of Prometheus's client libraries, and
  * the version. */
 #include <dirent.h>
-#include <event2/buffer.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "conductor/json/text_buf.h"
 #include "conductor/service/report/internal.h"
 
 /* Newer kernels give the number as the folder's size; else count the names. */
@@ -46,7 +46,7 @@ static double seconds(struct timeval t)
     return (double)t.tv_sec + (double)t.tv_usec / 1e6;
 }
 
-int report_process(double start_s, struct evbuffer *out)
+int report_process(double start_s, struct text_buf *out)
 {
     struct rusage usage = {0};
     struct rlimit files = {0};
@@ -71,7 +71,7 @@ int report_process(double start_s, struct evbuffer *out)
          "Start time of the process, in Unix time.", start_s},
     };
 
-    bad = evbuffer_add_printf(
+    bad = text_buf_printf(
               out,
               "# HELP conductor_build_info Version of the running program; "
               "always 1.\n"
@@ -79,10 +79,10 @@ int report_process(double start_s, struct evbuffer *out)
               "conductor_build_info{version=\"%s\"} 1\n",
               CONDUCTOR_VERSION) < 0;
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        bad |= evbuffer_add_printf(out,
-                                   "# HELP process_%s %s\n"
-                                   "# TYPE process_%s %s\nprocess_%s %.15g\n",
-                                   all[i].name, all[i].help, all[i].name,
-                                   all[i].type, all[i].name, all[i].value) < 0;
+        bad |= text_buf_printf(out,
+                               "# HELP process_%s %s\n"
+                               "# TYPE process_%s %s\nprocess_%s %.15g\n",
+                               all[i].name, all[i].help, all[i].name,
+                               all[i].type, all[i].name, all[i].value) < 0;
     return bad;
 }

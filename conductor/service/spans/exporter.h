@@ -10,9 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct loop;
 struct dns;
 struct exporter;
+struct loop;
 
 /* Most bytes of spans not sent yet; the batch being sent may take as many. */
 #define EXPORTER_BYTES ((size_t)4 << 20)

@@ -107,7 +107,7 @@ void shared_left(struct service *s, struct worker *worker);
 /* shared_write_metrics(s, out): appends the metrics of the shared store; s NULL
  * = none. Returns 0 or -ENOMEM. */
 [[nodiscard]] int shared_write_metrics(const struct service *s,
-                                       struct evbuffer *out);
+                                       struct text_buf *out);
 
 /* shared_is_same(s, worker): returns whether the worker uses the shared store
  * that the index has. */

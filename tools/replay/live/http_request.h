@@ -15,7 +15,6 @@
 #include "tools/replay/live/server.h"
 #include "tools/replay/report/record.h"
 
-struct loop;
 struct evhttp_connection;
 struct replay_request;
 

@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct loop;
 struct evhttp_connection;
 struct evhttp_request;
+struct loop;
 struct tls;
 
 /* Filled by replay_server_parse(). */

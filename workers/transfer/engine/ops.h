@@ -29,7 +29,6 @@
 /* Most bytes of one part, unless one checksum covers more. */
 #define OP_PART_BYTES (512u << 10)
 
-struct loop;
 struct op_path;
 struct op_set;
 

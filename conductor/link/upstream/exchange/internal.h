@@ -9,8 +9,6 @@
 #include "conductor/link/upstream/exchange/upstream.h"
 #include "conductor/link/upstream/exchange/whose.h"
 
-struct loop;
-
 enum exchange_part {
     PART_HEAD,
     PART_SIZED, /* Content-Length bytes */

@@ -26,11 +26,11 @@
 #include "conductor/http/parse.h"
 #include "conductor/http/url.h"
 
-struct loop;
 struct dns;
+struct exchange;
+struct loop;
 struct tls;
 struct upstream;
-struct exchange;
 
 struct upstream_options {
     size_t max_idle;       /* connections kept without a request */

@@ -29,7 +29,6 @@
 /* Pause of accepting when the process is out of file descriptors. */
 #define SHM_PAUSE_US 100000
 
-struct loop;
 struct shm;
 
 struct shm_region {

@@ -38,7 +38,6 @@
 /* A peer that receives no byte for this long counts as gone. */
 #define TCP_SEND_US 5000000
 
-struct loop;
 struct tcp;
 struct tcp_stream;
 

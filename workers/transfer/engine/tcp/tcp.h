@@ -19,8 +19,8 @@
 
 #define TCP_STREAMS_MAX 8u
 
-struct loop_dns;
 struct loop;
+struct loop_dns;
 
 struct tcp_config {
     struct loop *loop;             /* borrowed, like all pointers here */
