@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/address.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/listener.h"
 #include "base/log.h"
@@ -51,7 +50,7 @@ static void close_door(struct daemon *d)
     log_info("stopping; %zu requests in flight", front_in_flight(d->front));
     front_stop(d->front, d->handed_over);
     d->closes_us = 0;
-    d->cuts_us = clock_now_us() + d->config->drain_limit_ms * 1000;
+    d->cuts_us = loop_now_us(d->loop) + d->config->drain_limit_ms * 1000;
 }
 
 /* Ends the remaining requests with an error, and gives clients CUT_US to read
@@ -63,7 +62,7 @@ static void cut_off(struct daemon *d)
         (long long)d->config->drain_limit_ms, models_cut(d->models));
     front_stop(d->front, false); /* also clients that still send a body */
     d->cuts_us = 0;
-    d->ends_us = clock_now_us() + CUT_US;
+    d->ends_us = loop_now_us(d->loop) + CUT_US;
 }
 
 /* Gives the receiver of spans CUT_US to take the last ones. */
@@ -78,7 +77,7 @@ static bool has_told(struct daemon *d, int64_t now_us)
 static void on_drain(void *arg)
 {
     struct daemon *d = arg;
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(d->loop);
 
     if (d->closes_us) {
         if (now_us >= d->closes_us)
@@ -110,7 +109,7 @@ static void on_stop(void *arg, unsigned)
     log_info("stopping: /ready answers not ready for %lld ms, requests are "
              "still served",
              (long long)d->config->drain_wait_ms);
-    d->closes_us = clock_now_us() + d->config->drain_wait_ms * 1000;
+    d->closes_us = loop_now_us(d->loop) + d->config->drain_wait_ms * 1000;
 }
 
 /* Limits client connections, to leave descriptors for workers and files. */
@@ -240,7 +239,7 @@ static void on_hold(void *arg)
 
     while (s && !service_ready(s))
         s = service_next(s);
-    if (!s && clock_now_us() < d->hold_until_us)
+    if (!s && loop_now_us(d->loop) < d->hold_until_us)
         return;
     loop_timer_stop(&d->hold);
     front_hold(d->front, false);
@@ -249,7 +248,7 @@ static void on_hold(void *arg)
 static void hold(struct daemon *d)
 {
     loop_timer_init(d->loop, &d->hold, on_hold, d);
-    d->hold_until_us = clock_now_us() + HOLD_US;
+    d->hold_until_us = loop_now_us(d->loop) + HOLD_US;
     front_hold(d->front, true);
     log_info("no instance is ready yet: clients wait for one, for at most %d s",
              HOLD_US / 1000000);

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/entropy.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
@@ -41,7 +40,7 @@ static void on_tick(void *arg)
 {
     struct cluster *c = arg;
 
-    registry_tick(c, clock_now_us());
+    registry_tick(c, loop_now_us(c->loop));
     registry_renew(c);
     hear_on(c);
 }
@@ -64,7 +63,7 @@ static void on_due(void *arg)
 
     LIST_FOREACH(p, &c->pools, entry)
     {
-        tell_due(p, clock_now_us());
+        tell_due(p, loop_now_us(c->loop));
     }
 }
 
@@ -97,6 +96,7 @@ struct cluster *cluster_new(struct loop *loop, struct loop_dns *dns,
 
     if (!c)
         return NULL;
+    c->loop = loop;
     c->options = *options;
     c->ops = ops;
     c->arg = arg;

@@ -47,6 +47,7 @@ struct cluster_pool {
 };
 
 struct cluster {
+    struct loop *loop;
     struct cluster_options options;
     const struct cluster_ops *ops;
     void *arg;

@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
 #include "base/redis/redis.h"
@@ -101,6 +100,7 @@ struct limits {
     int64_t lease_us;
     limits_at *at;
     void *arg;
+    struct loop *loop;
     struct loop_timer poll, soon;
     char sha[SHA_BYTES];        /* of the script in this Redis; "" = unknown */
     bool asking;                /* an answer is due */
@@ -166,7 +166,7 @@ static void hear(struct limits *l, const redisReply *reply)
                                                   : (uint32_t)r[2]->integer);
     }
     l->counts.told++;
-    l->heard_us = clock_now_us();
+    l->heard_us = loop_now_us(l->loop);
     set_alone(l, false);
 }
 
@@ -284,7 +284,7 @@ static void report(struct limits *l)
     }
     r = malloc(sizeof(*r));
     if (r)
-        send_report(l, r, clock_now_us());
+        send_report(l, r, loop_now_us(l->loop));
     free(r);
 }
 
@@ -296,7 +296,7 @@ static void on_soon(void *arg)
 static void on_poll(void *arg)
 {
     struct limits *l = arg;
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(l->loop);
     struct joint_key *k;
     bool limited = false;
 
@@ -324,11 +324,12 @@ struct limits *limits_new(struct loop *loop, const char *id, int64_t lease_us,
 
     if (!l)
         return NULL;
+    l->loop = loop;
     l->id = id;
     l->lease_us = lease_us;
     l->at = at;
     l->arg = arg;
-    l->heard_us = clock_now_us();
+    l->heard_us = loop_now_us(l->loop);
     loop_timer_init(loop, &l->poll, on_poll, l);
     loop_timer_init(loop, &l->soon, on_soon, l);
     if (loop_timer_repeat(&l->poll, lease_us / POLLS) == 0)
@@ -370,7 +371,7 @@ void limits_among(struct limits *l, size_t conductors)
 void limits_due(struct limits *l)
 {
     int64_t apart_us = APART_US * (l->conductors ? l->conductors : 1);
-    int64_t left_us = l->sent_us + apart_us - clock_now_us();
+    int64_t left_us = l->sent_us + apart_us - loop_now_us(l->loop);
     struct joint_key *k;
     bool due = false;
 

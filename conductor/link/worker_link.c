@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/certificate.h"
-#include "base/clock.h"
 #include "base/frame_conn.h"
 #include "base/handshake.h"
 #include "base/listener.h"
@@ -108,7 +107,7 @@ static void link_join(struct worker_link *link)
         return;
     }
     link->joined = true;
-    link->last_frame_us = clock_now_us();
+    link->last_frame_us = loop_now_us(l->loop);
     strangers_remove(&l->strangers, &link->stranger);
     frame_conn_take(link->conn, PAYLOAD_LIMIT_BYTES);
     struct wire_buf buf;
@@ -144,7 +143,7 @@ static int on_frame(void *arg, const struct frame_header *h,
         link_opening(link, h, payload);
         return 0;
     }
-    link->last_frame_us = clock_now_us();
+    link->last_frame_us = loop_now_us(link->links->loop);
     int rc = h->type == FRAME_ERROR
                  ? handshake_refused(link->conn, payload, h->length,
                                      "it refuses this conductor")
@@ -188,7 +187,7 @@ static void on_accept(void *arg, int fd)
     }
     link->links = l;
     link->handshake.secret = l->config.secret;
-    link->last_frame_us = clock_now_us();
+    link->last_frame_us = loop_now_us(l->loop);
     link->conn = frame_conn_new(l->loop, fd, &limits, &conn_ops, link);
     if (!link->conn) {
         free(link);
@@ -208,7 +207,7 @@ static int64_t tick_us(const struct worker_links *l)
 static void on_tick(void *arg)
 {
     struct worker_links *l = arg;
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(l->loop);
     int64_t away_us = loop_away_us(&l->tick_us, now_us, tick_us(l));
     struct worker_link *k;
 
@@ -254,7 +253,7 @@ struct worker_links *worker_links_new(struct loop *loop,
         snprintf(err, MSG_TEXT_MAX, "worker_listen: %.480s", why);
         goto fail;
     }
-    l->tick_us = clock_now_us();
+    l->tick_us = loop_now_us(l->loop);
     loop_timer_init(loop, &l->tick, on_tick, l);
     if (loop_timer_repeat(&l->tick, tick_us(l)))
         goto fail;

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/entropy.h"
 #include "base/loop/loop.h"
 #include "base/loop/virtual.h"
@@ -81,11 +80,17 @@ static struct {
     int64_t paused_until_us[WORLD_CONDUCTORS];
     struct redis connections[CONNECTIONS_MAX];
     struct server server;
+    uint64_t digest; /* of the commands so far */
 } world;
 
 unsigned world_pick(unsigned n)
 {
     return random_below(&world.random, n);
+}
+
+uint64_t world_digest(void)
+{
+    return world.digest;
 }
 
 int64_t world_now_us(void)
@@ -115,11 +120,6 @@ bool world_is_paused(unsigned who)
 }
 
 /* --- in place of base ----------------------------------------------------- */
-
-int64_t clock_now_us(void)
-{
-    return world_now_us();
-}
 
 uint64_t entropy_u64(void)
 {
@@ -189,7 +189,10 @@ int redis_command(struct redis *r, struct redis_done done, int argc,
         if (!c->words[i])
             abort();
         memcpy(c->words[i], argv[i], c->lens[i]);
+        for (size_t k = 0; k < c->lens[i]; k++)
+            world.digest = random_mix(world.digest ^ (uint8_t)argv[i][k]);
     }
+    world.digest = random_mix(world.digest ^ (uint64_t)c->sent_us);
     r->flight[r->n++] = c;
     return 0;
 }

@@ -1,7 +1,7 @@
 /*
  * A loop, a clock and a Redis for several conductors in one process, which a
- * test plays: the loop is base/loop/virtual.h, and the rest stands in for
- * base/clock, base/entropy and base/redis. Everything follows from the seed of
+ * test plays: the loops are base/loop/virtual.h, and the rest stands
+ * in for base/entropy and base/redis. Everything follows from the seed of
  * world_begin().
  *
  * The Redis has one stream, which keeps few entries, and one registry. What its
@@ -27,6 +27,10 @@ void world_begin(uint64_t seed);
 unsigned world_pick(unsigned n);
 
 int64_t world_now_us(void);
+
+/* Returns a digest of all commands to Redis since world_begin(), and of their
+ * times. */
+uint64_t world_digest(void);
 
 /* world_as(who): what is called from now on is conductor `who`: its events and
  * connections are of it. */

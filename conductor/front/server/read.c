@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/certificate.h"
-#include "base/clock.h"
 #include "base/loop/loop.h"
 #include "conductor/front/server/internal.h"
 
@@ -196,7 +195,7 @@ static void on_read(void *arg)
         return;
     }
     if (conn->state == HTTP_HEAD || conn->state == HTTP_BODY)
-        conn->read_us = clock_now_us();
+        conn->read_us = loop_now_us(conn->server->loop);
     if (conn->state == HTTP_HEAD && read_head(conn))
         read_body(conn);
     else if (conn->state == HTTP_BODY)
@@ -243,7 +242,8 @@ static void on_ended(void *arg, int error)
 
     if (error == -EPROTO && stream_is_plain_http(conn->stream)) {
         http_opening_end(conn, false);
-        conn->read_us = clock_now_us(); /* nothing was read as a request */
+        conn->read_us =
+            loop_now_us(conn->server->loop); /* nothing was read as a request */
         http_conn_refuse(conn, 400, "https_expected",
                          "this port speaks TLS: the URL must begin with "
                          "https://");

@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "base/loop/loop.h"
 #include "conductor/front/server/internal.h"
 
 #define TAKEN_BYTES 2048
@@ -114,7 +114,7 @@ void http_conn_refuse_stopping(struct http_conn *conn)
 {
     if (conn->state == HTTP_HEAD && !conn->receiving) {
         http_conn_begin(conn);
-        conn->read_us = clock_now_us();
+        conn->read_us = loop_now_us(conn->server->loop);
     }
     http_conn_refuse_for_now(
         conn, "shutting_down",

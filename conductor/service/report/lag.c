@@ -1,5 +1,4 @@
 /* Measures the event loop's lag: how late it calls a timer. */
-#include "base/clock.h"
 #include "base/loop/loop.h"
 #include "conductor/service/report/internal.h"
 
@@ -8,7 +7,8 @@
 static void on_timer(void *arg)
 {
     struct models *models = arg;
-    int64_t now_us = clock_now_us(), late_us = now_us - models->lag_due_us;
+    int64_t now_us = loop_now_us(models->loop),
+            late_us = now_us - models->lag_due_us;
 
     /* The loop belongs to no service, so its lag is counted with the removed
      * services. A timer may fire early by a turn's length: libevent counts from
@@ -22,7 +22,7 @@ static void on_timer(void *arg)
 int report_lag_start(struct models *models)
 {
     loop_timer_init(models->loop, &models->lag, on_timer, models);
-    models->lag_due_us = clock_now_us() + EACH_US;
+    models->lag_due_us = loop_now_us(models->loop) + EACH_US;
     return loop_timer_start(&models->lag, EACH_US);
 }
 

@@ -16,7 +16,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/entropy.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
@@ -172,7 +171,7 @@ static int64_t jitter_us(int64_t us)
 /* Repeats a batch after a fault that may be temporary. */
 static void try_again(struct exporter *x, const char *what, const char *why)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(x->loop);
 
     complain(x, what, why);
     upstream_cancel(x->exchange);
@@ -308,7 +307,7 @@ static void begin_batch(struct exporter *x)
     x->n_body = x->n_spans;
     x->n_spans = 0;
     text_buf_fini(&x->spans);
-    x->begun_us = clock_now_us();
+    x->begun_us = loop_now_us(x->loop);
     x->pause_us = FIRST_PAUSE_US;
     if (x->body.error) {
         x->counts.dropped += x->n_body;

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/dns.h"
 #include "base/loop/loop.h"
 #include "conductor/link/upstream/exchange/internal.h"
@@ -55,7 +54,7 @@ static void release(struct exchange *x)
     TAILQ_INSERT_HEAD(&u->idle, x, entry);
     u->n_idle++;
     x->ops = NULL;
-    x->idle_since_us = clock_now_us();
+    x->idle_since_us = loop_now_us(u->loop);
     if (u->n_idle == 1)
         loop_timer_start(&u->old, u->options.idle_us);
     stream_pause(x->stream, false);
@@ -65,7 +64,7 @@ static void release(struct exchange *x)
 void upstream_on_old(void *arg)
 {
     struct upstream *u = arg;
-    int64_t now_us = clock_now_us(), left_us;
+    int64_t now_us = loop_now_us(u->loop), left_us;
     struct exchange *x;
 
     while ((x = TAILQ_LAST(&u->idle, exchange_list))) {
