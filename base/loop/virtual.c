@@ -16,6 +16,7 @@ struct call {
     unsigned what;  /* ready for the watch; 0 = late, if due */
     int64_t due_us; /* without the pause of its loop */
     int64_t every_us;
+    uint32_t next_free; /* as first_free */
 };
 
 struct virtual_time {
@@ -25,6 +26,7 @@ struct virtual_time {
     struct heap queue;
     struct call *calls; /* (size) */
     uint32_t size;
+    uint32_t first_free; /* number of a free call, plus one; 0 = none */
 };
 
 struct virtual_loop {
@@ -71,8 +73,10 @@ static int grow(struct virtual_time *t)
     t->calls = calls;
     if (heap_reserve(&t->queue, size))
         return -ENOMEM;
-    for (uint32_t i = t->size; i < size; i++)
-        t->calls[i] = (struct call){0};
+    for (uint32_t i = size; i > t->size; i--) {
+        t->calls[i - 1] = (struct call){.next_free = t->first_free};
+        t->first_free = i;
+    }
     t->size = size;
     return 0;
 }
@@ -82,17 +86,16 @@ static int grow(struct virtual_time *t)
 static struct call *take(struct loop *loop, struct loop_private *own)
 {
     struct virtual_time *t = loop_of(loop)->time;
-    uint32_t i = 0;
 
     if (own->words[0])
         return call_of(loop, own);
-    while (i < t->size && t->calls[i].loop)
-        i++;
-    if (i == t->size && grow(t))
+    if (!t->first_free && grow(t))
         return NULL;
-    t->calls[i] = (struct call){.loop = loop_of(loop)};
-    own->words[0] = i + 1;
-    return &t->calls[i];
+    own->words[0] = t->first_free;
+    struct call *c = call_of(loop, own);
+    t->first_free = c->next_free;
+    *c = (struct call){.loop = loop_of(loop)};
+    return c;
 }
 
 static void drop(const struct loop *loop, struct loop_private *own)
@@ -101,8 +104,10 @@ static void drop(const struct loop *loop, struct loop_private *own)
 
     if (!c)
         return;
-    heap_remove(&c->loop->time->queue, number_of(c));
-    *c = (struct call){0};
+    struct virtual_time *t = c->loop->time;
+    heap_remove(&t->queue, number_of(c));
+    *c = (struct call){.next_free = t->first_free};
+    t->first_free = (uint32_t)own->words[0];
     own->words[0] = 0;
 }
 
