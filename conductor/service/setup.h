@@ -5,6 +5,8 @@
 #include "conductor/config/config.h"
 #include "conductor/service/service.h"
 
+struct loop;
+
 /* service_check_config(config, err): checks the options of services, and the
  * files that they name. Returns 0 or a negative errno with a message in err. */
 [[nodiscard]] int service_check_config(const struct config *config,
