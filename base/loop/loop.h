@@ -4,9 +4,9 @@
  * libevent is behind loop_new(); virtual.h has a loop whose time passes as a
  * test wishes.
  *
- *   struct loop_timer   a call at a time, again and again, or later in this
- * turn struct loop_watch   a descriptor that can be read or written; a signal
- *   struct loop_bell    a call that any thread asks for
+ *   struct loop_timer  a call at a time, once or repeated; a deferred call
+ *   struct loop_watch  a descriptor that can be read or written; a signal
+ *   struct loop_bell   a call that any thread asks for
  *
  * All three are members of their owners' structs: starting one allocates
  * nothing that has to be freed. A turn of the loop takes what the kernel

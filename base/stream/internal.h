@@ -32,8 +32,8 @@ struct stream {
     TAILQ_ENTRY(stream) to_send, to_read;
     struct stream_list *sends, *again; /* the list that it is in; NULL = none */
     struct stream_loop *loop;
-    struct loop_watch reading,
-        writing; /* writing: only while the socket is full */
+    struct loop_watch reading;
+    struct loop_watch writing; /* only while the socket is full */
     int fd;
     const struct stream_ops *ops;
     void *arg;

@@ -28,8 +28,7 @@ void keepalive_start(struct keepalive *k, const struct front *front,
     *k = (struct keepalive){.conn = conn, .begin = begin, .arg = arg};
     loop_timer_init(front->loop, &k->timer, on_time, k);
     if (us > 0)
-        (void)!loop_timer_repeat(&k->timer,
-                                 us); /* no comments are sent, then */
+        loop_timer_repeat(&k->timer, us);
 }
 
 void keepalive_stop(struct keepalive *k)

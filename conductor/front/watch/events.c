@@ -160,7 +160,7 @@ static void begin(struct watch *w, struct viewer *v, struct http_conn *conn)
     *v = (struct viewer){.watch = w, .conn = conn, .due = ALL_EVENTS};
     TAILQ_INSERT_TAIL(&w->viewers, v, entry);
     if (w->n++ == 0)
-        (void)!loop_timer_repeat(&w->timer, w->front->options.events_us);
+        loop_timer_repeat(&w->timer, w->front->options.events_us);
     http_add_header(conn, "Cache-Control", "no-store");
     http_operators(conn);
     http_stream(conn, 200, "text/event-stream");

@@ -68,7 +68,7 @@ struct native {
     struct notes copy_notes;
     struct {
         struct loop_timer next;  /* the next turn of the loop; pending if this
-                                turn  has taken blocks */
+                                    turn has taken blocks */
         uint32_t left;           /* blocks that this turn may still take */
         uint32_t part;           /* part of left for the worker being served */
         struct worker_list line; /* workers that wait, the next one first */
@@ -113,8 +113,8 @@ void shared_left(struct service *s, struct worker *worker);
  * that the index has. */
 bool shared_is_same(const struct service *s, const struct worker *worker);
 
-/* blocks_init(s), blocks_fini(s): create and free the state of blocks_frame().
- */
+/* blocks_init(s), blocks_fini(s): set up and end the state of
+ * blocks_frame(). */
 void blocks_init(struct service *s);
 void blocks_fini(struct service *s);
 

@@ -112,7 +112,7 @@ static void *run(void *arg)
 {
     struct tcp_io *io = arg;
 
-    (void)!loop_run(io->loop);
+    loop_run(io->loop);
     return NULL;
 }
 
