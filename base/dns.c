@@ -1,32 +1,32 @@
 /*
  * See dns.h.
  *
- * Each c-ares socket has an event, and a timer calls c-ares at its requested
+ * Each c-ares socket has a watch, and a timer calls c-ares at its requested
  * times. A question cannot be withdrawn: a cancelled look-up (`done` is NULL)
  * lives until c-ares has called back.
  */
 #include "base/dns.h"
 
 #include <ares.h>
-#include <event2/event.h>
 #include <event2/util.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
 
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 
 /* One of c-ares' sockets. */
 struct wire {
     LIST_ENTRY(wire) entry;
-    struct event *event;
+    struct dns *dns;
+    struct loop_watch watch;
 };
 
 struct dns {
-    struct event_base *base;
+    struct loop *loop;
     ares_channel channel;
-    struct event *timer;
+    struct loop_timer timer;
     LIST_HEAD(, wire) wires;
 };
 
@@ -38,8 +38,8 @@ struct question {
 };
 
 struct dns_lookup {
-    struct event *timer; /* ends the look-up */
-    dns_done *done;      /* NULL = called, or cancelled */
+    struct loop_timer timer; /* ends the look-up */
+    dns_done *done;          /* NULL = called, or cancelled */
     void *arg;
     struct question v4, v6;
     struct dns_answer answer;
@@ -51,21 +51,24 @@ static void set_timer(struct dns *dns)
     struct timeval tv, *next = ares_timeout(dns->channel, NULL, &tv);
 
     if (next)
-        event_add(dns->timer, next);
+        loop_timer_start(&dns->timer, next->tv_sec * 1000000 + next->tv_usec);
     else
-        event_del(dns->timer);
+        loop_timer_stop(&dns->timer);
 }
 
-static void on_wire(evutil_socket_t fd, short what, void *arg)
+static void on_wire(void *arg, unsigned what)
 {
-    struct dns *dns = arg;
+    struct wire *w = arg;
+    struct dns *dns = w->dns;
+    int fd = w->watch.fd;
 
-    ares_process_fd(dns->channel, what & EV_READ ? fd : ARES_SOCKET_BAD,
-                    what & EV_WRITE ? fd : ARES_SOCKET_BAD);
+    /* This may call on_state(), which frees w. */
+    ares_process_fd(dns->channel, what & LOOP_READ ? fd : ARES_SOCKET_BAD,
+                    what & LOOP_WRITE ? fd : ARES_SOCKET_BAD);
     set_timer(dns);
 }
 
-static void on_time(evutil_socket_t, short, void *arg)
+static void on_time(void *arg)
 {
     struct dns *dns = arg;
 
@@ -76,21 +79,21 @@ static void on_time(evutil_socket_t, short, void *arg)
 static void drop_wire(struct wire *w)
 {
     LIST_REMOVE(w, entry);
-    event_free(w->event);
+    loop_watch_stop(&w->watch);
     free(w);
 }
 
-/* Sets the events to wait for on a socket; none: it will be closed. Without
- * memory for events the question is retried, and fails in the end. */
+/* Sets what to wait for on a socket; nothing: it will be closed. Without
+ * memory for a watch the question is retried, and fails in the end. */
 static void on_state(void *arg, ares_socket_t fd, int readable, int writable)
 {
     struct dns *dns = arg;
-    short what = (short)((readable ? EV_READ : 0) | (writable ? EV_WRITE : 0));
+    unsigned what = (readable ? LOOP_READ : 0) | (writable ? LOOP_WRITE : 0);
     struct wire *w;
 
     LIST_FOREACH(w, &dns->wires, entry)
     {
-        if (event_get_fd(w->event) == fd) {
+        if (w->watch.fd == fd) {
             drop_wire(w);
             break;
         }
@@ -100,10 +103,9 @@ static void on_state(void *arg, ares_socket_t fd, int readable, int writable)
     w = calloc(1, sizeof(*w));
     if (!w)
         return;
-    w->event =
-        event_new(dns->base, fd, (short)(what | EV_PERSIST), on_wire, dns);
-    if (!w->event || event_add(w->event, NULL)) {
-        event_loop_drop(w->event);
+    w->dns = dns;
+    loop_watch_init(dns->loop, &w->watch, fd, what, on_wire, w);
+    if (loop_watch_start(&w->watch, 0)) {
         free(w);
         return;
     }
@@ -145,7 +147,7 @@ static int open_channel(struct dns *dns, const char *server)
                : 0;
 }
 
-struct dns *dns_new(struct event_base *base, const char *server)
+struct dns *dns_new(struct loop *loop, const char *server)
 {
     struct dns *dns;
 
@@ -156,10 +158,10 @@ struct dns *dns_new(struct event_base *base, const char *server)
         ares_library_cleanup();
         return NULL;
     }
-    dns->base = base;
+    dns->loop = loop;
     LIST_INIT(&dns->wires);
-    dns->timer = event_new(base, -1, 0, on_time, dns);
-    if (dns->timer && open_channel(dns, server) == 0)
+    loop_timer_init(loop, &dns->timer, on_time, dns);
+    if (open_channel(dns, server) == 0)
         return dns;
     dns_free(dns);
     return NULL;
@@ -173,7 +175,7 @@ void dns_free(struct dns *dns)
         ares_destroy(dns->channel);
     while (!LIST_EMPTY(&dns->wires))
         drop_wire(LIST_FIRST(&dns->wires));
-    event_loop_drop(dns->timer);
+    loop_timer_stop(&dns->timer);
     free(dns);
     ares_library_cleanup();
 }
@@ -208,13 +210,13 @@ static void release(struct dns_lookup *l)
 {
     if (l->done || l->v4.pending || l->v6.pending)
         return;
-    event_loop_drop(l->timer);
+    loop_timer_stop(&l->timer);
     free(l->answer.v4.all);
     free(l->answer.v6.all);
     free(l);
 }
 
-static void on_end(evutil_socket_t, short, void *arg)
+static void on_end(void *arg)
 {
     struct dns_lookup *l = arg;
     struct dns_answer answer = l->answer;
@@ -250,9 +252,9 @@ static void take_nodes(struct dns_half *half, const struct ares_addrinfo *found)
 static void end_soon(struct dns_lookup *l)
 {
     if (!l->v4.pending && !l->v6.pending)
-        event_loop_wait(l->timer, 0);
+        loop_timer_start(&l->timer, 0);
     else if (l->answer.v4.n + l->answer.v6.n > 0)
-        event_loop_wait(l->timer, DNS_SKEW_US);
+        loop_timer_start(&l->timer, DNS_SKEW_US);
 }
 
 static void on_answer(void *arg, int status, int, struct ares_addrinfo *found)
@@ -295,11 +297,7 @@ struct dns_lookup *dns_look_up(struct dns *dns, const char *host,
         return NULL;
     l->done = done;
     l->arg = arg;
-    l->timer = event_new(dns->base, -1, 0, on_end, l);
-    if (!l->timer) {
-        free(l);
-        return NULL;
-    }
+    loop_timer_init(dns->loop, &l->timer, on_end, l);
     if (dns_numeric(host, &one)) {
         struct dns_half *half =
             one.family == AF_INET ? &l->answer.v4 : &l->answer.v6;
@@ -326,7 +324,7 @@ void dns_cancel(struct dns_lookup *lookup)
     if (!lookup)
         return;
     lookup->done = NULL;
-    event_del(lookup->timer);
+    loop_timer_stop(&lookup->timer);
     release(lookup);
 }
 

@@ -23,9 +23,9 @@
  * Longer answers come over TCP. */
 #define DNS_UDP_BYTES 1232
 
-struct event_base;
 struct dns;
 struct dns_lookup;
+struct loop;
 
 struct dns_address {
     int family; /* AF_INET or AF_INET6 */
@@ -48,9 +48,9 @@ struct dns_answer {
 typedef void dns_done(void *arg, const struct dns_answer *answer);
 
 /* Makes a resolver that asks the name server ADDRESS:PORT, or, if `server` is
- * "", the servers in /etc/resolv.conf. Borrows the base. Returns it owned, or
+ * "", the servers in /etc/resolv.conf. Borrows the loop. Returns it owned, or
  * NULL: out of memory, or `server` is no address. */
-[[nodiscard]] struct dns *dns_new(struct event_base *base, const char *server);
+[[nodiscard]] struct dns *dns_new(struct loop *loop, const char *server);
 
 /* Frees it; all its look-ups must have ended or been cancelled. NULL is a
  * no-op. */

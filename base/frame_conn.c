@@ -5,6 +5,7 @@
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/bufferevent_ssl.h>
+#include <event2/event.h>
 #include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -13,8 +14,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "base/event_loop.h"
 #include "base/frame_conn_internal.h"
+#include "base/loop/loop.h"
 #include "base/socket.h"
 #include "base/tls.h"
 
@@ -22,8 +23,7 @@
 
 static void stop_reading(struct frame_conn *c)
 {
-    if (c->readable)
-        event_del(c->readable);
+    loop_watch_stop(&c->readable);
     if (c->tls)
         bufferevent_disable(c->bev, EV_READ);
 }
@@ -38,13 +38,13 @@ static void end_tls(struct frame_conn *c)
 
 void frame_conn_destroy(struct frame_conn *c)
 {
-    event_loop_drop(c->readable);
+    loop_watch_stop(&c->readable);
     frame_reader_fini(&c->reader);
     if (c->tls && c->bev && c->opened && frame_conn_sent(c))
         end_tls(c);
     if (c->bev)
         bufferevent_free(c->bev);
-    event_loop_drop(c->deferred);
+    loop_timer_stop(&c->deferred);
     free(c);
 }
 
@@ -59,7 +59,7 @@ static bool conn_leave(struct frame_conn *c)
     return !c->freed;
 }
 
-void frame_conn_on_deferred(evutil_socket_t, short, void *arg)
+void frame_conn_on_deferred(void *arg)
 {
     struct frame_conn *c = arg;
 
@@ -77,7 +77,7 @@ void frame_conn_fail(struct frame_conn *c, const char *reason)
     c->ending = true;
     if (!c->flushing)
         snprintf(c->reason, sizeof(c->reason), "%s", reason);
-    event_loop_wait(c->deferred, 0);
+    loop_timer_start(&c->deferred, 0);
 }
 
 void frame_conn_refuse(struct frame_conn *c, uint16_t code, const char *text)
@@ -95,7 +95,7 @@ void frame_conn_refuse(struct frame_conn *c, uint16_t code, const char *text)
     c->flushing = true;
     stop_reading(c);
     bufferevent_setwatermark(c->bev, EV_WRITE, 0, 0);
-    event_loop_wait(c->deferred, PATIENCE_US);
+    loop_timer_start(&c->deferred, PATIENCE_US);
 }
 
 static void refuse_frame(struct frame_conn *c, const struct frame_header *h,
@@ -151,13 +151,13 @@ static bool take_next(struct frame_conn *c)
     return conn_leave(c) && !c->ending && !c->flushing && !c->resting;
 }
 
-static void on_readable(evutil_socket_t fd, short, void *arg)
+static void on_readable(void *arg, unsigned)
 {
     struct frame_conn *c = arg;
 
     if (c->ending || c->flushing)
         return;
-    ssize_t n = frame_reader_fill(&c->reader, fd);
+    ssize_t n = frame_reader_fill(&c->reader, c->readable.fd);
     if (n == 0 || (n < 0 && n != -EAGAIN && n != -EINTR))
         frame_conn_fail(c, n == 0 ? FRAME_CONN_ENDED : strerror((int)-n));
     while (n > 0 && take_next(c))
@@ -202,7 +202,7 @@ void frame_conn_on_tls_read(struct bufferevent *, void *arg)
 static int read_on(struct frame_conn *c)
 {
     if (!c->tls)
-        return event_add(c->readable, NULL);
+        return loop_watch_start(&c->readable, 0);
     bufferevent_trigger(c->bev, EV_READ,
                         BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
     return bufferevent_enable(c->bev, EV_READ);
@@ -224,10 +224,9 @@ int frame_conn_start(struct frame_conn *c)
 {
     if (c->tls)
         return bufferevent_enable(c->bev, EV_READ) ? -ENOMEM : 0;
-    c->readable =
-        event_new(bufferevent_get_base(c->bev), bufferevent_getfd(c->bev),
-                  EV_READ | EV_PERSIST, on_readable, c);
-    return c->readable && event_add(c->readable, NULL) == 0 ? 0 : -ENOMEM;
+    loop_watch_init(c->loop, &c->readable, bufferevent_getfd(c->bev), LOOP_READ,
+                    on_readable, c);
+    return loop_watch_start(&c->readable, 0);
 }
 
 void frame_conn_on_write(struct bufferevent *bev, void *arg)
@@ -312,7 +311,7 @@ void frame_conn_free(struct frame_conn *c)
         c->freed = c->ending = true;
         stop_reading(c);
         bufferevent_disable(c->bev, EV_WRITE);
-        event_del(c->deferred);
+        loop_timer_stop(&c->deferred);
         return;
     }
     frame_conn_destroy(c);

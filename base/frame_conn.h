@@ -13,7 +13,6 @@
 #ifndef BASE_FRAME_CONN_H
 #define BASE_FRAME_CONN_H
 
-#include <event2/event.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,8 +23,9 @@
 /* The reason given when the other side closed without an error. */
 #define FRAME_CONN_ENDED "closed by the other side"
 
-struct evdns_base;
 struct frame_conn;
+struct loop;
+struct loop_dns;
 
 /* A result of `frame`, so that one connection does not hold up the loop:
  * pauses the connection; frame_conn_resume() delivers this frame again. */
@@ -53,18 +53,17 @@ struct frame_conn_limits {
                            failure; NULL = no TLS */
 };
 
-/* frame_conn_new(base, fd, limits, ops, arg): wraps a connected socket; takes
- * fd, borrows base and ops. Returns owned, or NULL (fd is then closed). */
-struct frame_conn *frame_conn_new(struct event_base *base, evutil_socket_t fd,
+/* frame_conn_new(loop, fd, limits, ops, arg): wraps a connected socket; takes
+ * fd, borrows loop and ops. Returns owned, or NULL (fd is then closed). */
+struct frame_conn *frame_conn_new(struct loop *loop, int fd,
                                   const struct frame_conn_limits *limits,
                                   const struct frame_conn_ops *ops, void *arg);
 
-/* frame_conn_connect(base, dns, host, port, limits, ops, arg): begins to
+/* frame_conn_connect(loop, dns, host, port, limits, ops, arg): begins to
  * connect; dns (borrowed) looks a host name up without blocking. Frames may be
  * sent right away. Failure comes through `closed`. Returns owned or NULL. */
-struct frame_conn *frame_conn_connect(struct event_base *base,
-                                      struct evdns_base *dns, const char *host,
-                                      uint16_t port,
+struct frame_conn *frame_conn_connect(struct loop *loop, struct loop_dns *dns,
+                                      const char *host, uint16_t port,
                                       const struct frame_conn_limits *limits,
                                       const struct frame_conn_ops *ops,
                                       void *arg);

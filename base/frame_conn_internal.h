@@ -3,15 +3,17 @@
 #define BASE_FRAME_CONN_INTERNAL_H
 
 #include "base/frame_conn.h"
+#include "base/loop/loop.h"
 
 struct bufferevent;
 
 struct frame_conn {
-    struct bufferevent *bev; /* connects and writes; reads within TLS */
-    struct event *readable;  /* NULL until the socket is connected, or TLS */
+    struct loop *loop;
+    struct bufferevent *bev;    /* connects and writes; reads within TLS */
+    struct loop_watch readable; /* unused within TLS */
     bool tls;
     struct frame_reader reader;
-    struct event *deferred; /* fires to end the connection */
+    struct loop_timer deferred; /* fires to end the connection */
     const struct frame_conn_ops *ops;
     void *arg;
     struct frame_conn_limits limits;
@@ -32,7 +34,7 @@ struct frame_conn {
 void frame_conn_destroy(struct frame_conn *c);
 
 /* Callbacks of the bufferevent and of `deferred`; arg is the connection. */
-void frame_conn_on_deferred(evutil_socket_t fd, short what, void *arg);
+void frame_conn_on_deferred(void *arg);
 void frame_conn_on_tls_read(struct bufferevent *bev, void *arg);
 void frame_conn_on_write(struct bufferevent *bev, void *arg);
 void frame_conn_on_event(struct bufferevent *bev, short what, void *arg);

@@ -3,26 +3,30 @@
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/bufferevent_ssl.h>
+#include <event2/event.h>
 #include <openssl/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/frame_conn_internal.h"
+#include "base/loop/libevent.h"
+#include "base/loop/loop.h"
 #include "base/socket.h"
 
 #define IO_CHUNK_BYTES (1u << 20)
 
 /* Makes the bufferevent, with TLS if ssl is set. Takes ssl. */
-static struct bufferevent *new_bev(struct event_base *base, evutil_socket_t fd,
-                                   SSL *ssl)
+static struct bufferevent *new_bev(struct loop *loop, int fd, SSL *ssl)
 {
     struct bufferevent *bev;
 
     if (!ssl)
-        return bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
+        return bufferevent_socket_new(loop_event_base(loop), fd,
+                                      BEV_OPT_CLOSE_ON_FREE);
     SSL_set_read_ahead(ssl,
                        0); /* the bufferevent would not see buffered records */
-    bev = bufferevent_openssl_socket_new(base, fd, ssl,
+    bev = bufferevent_openssl_socket_new(loop_event_base(loop), fd, ssl,
                                          SSL_is_server(ssl)
                                              ? BUFFEREVENT_SSL_ACCEPTING
                                              : BUFFEREVENT_SSL_CONNECTING,
@@ -34,8 +38,7 @@ static struct bufferevent *new_bev(struct event_base *base, evutil_socket_t fd,
     return bev;
 }
 
-static struct frame_conn *conn_alloc(struct event_base *base,
-                                     evutil_socket_t fd,
+static struct frame_conn *conn_alloc(struct loop *loop, int fd,
                                      const struct frame_conn_limits *limits,
                                      const struct frame_conn_ops *ops,
                                      void *arg)
@@ -43,19 +46,20 @@ static struct frame_conn *conn_alloc(struct event_base *base,
     struct frame_conn *c = calloc(1, sizeof(*c));
 
     if (c) {
+        c->loop = loop;
         c->ops = ops;
         c->arg = arg;
         c->limits = *limits;
         c->tls = limits->ssl;
         c->limits.ssl = NULL;
-        c->bev = new_bev(base, fd, limits->ssl);
-        c->deferred = event_new(base, -1, 0, frame_conn_on_deferred, c);
+        c->bev = new_bev(loop, fd, limits->ssl);
+        loop_timer_init(loop, &c->deferred, frame_conn_on_deferred, c);
     }
     if (!c)
         SSL_free(limits->ssl);
-    if (!c || !c->bev || !c->deferred) {
-        if ((!c || !c->bev) && fd >= 0)
-            evutil_closesocket(fd);
+    if (!c || !c->bev) {
+        if (fd >= 0)
+            close(fd);
         if (c)
             frame_conn_destroy(c);
         return NULL;
@@ -77,13 +81,13 @@ int frame_conn_peer_host(const struct frame_conn *c, char *out, size_t cap)
     return socket_peer(bufferevent_getfd(c->bev), out, cap, port, sizeof(port));
 }
 
-struct frame_conn *frame_conn_new(struct event_base *base, evutil_socket_t fd,
+struct frame_conn *frame_conn_new(struct loop *loop, int fd,
                                   const struct frame_conn_limits *limits,
                                   const struct frame_conn_ops *ops, void *arg)
 {
     evutil_make_socket_nonblocking(fd);
     socket_tune(fd);
-    struct frame_conn *c = conn_alloc(base, fd, limits, ops, arg);
+    struct frame_conn *c = conn_alloc(loop, fd, limits, ops, arg);
     if (!c || frame_conn_start(c) < 0) {
         if (c)
             frame_conn_destroy(c);
@@ -96,19 +100,19 @@ struct frame_conn *frame_conn_new(struct event_base *base, evutil_socket_t fd,
     return c;
 }
 
-struct frame_conn *frame_conn_connect(struct event_base *base,
-                                      struct evdns_base *dns, const char *host,
-                                      uint16_t port,
+struct frame_conn *frame_conn_connect(struct loop *loop, struct loop_dns *dns,
+                                      const char *host, uint16_t port,
                                       const struct frame_conn_limits *limits,
                                       const struct frame_conn_ops *ops,
                                       void *arg)
 {
-    struct frame_conn *c = conn_alloc(base, -1, limits, ops, arg);
+    struct frame_conn *c = conn_alloc(loop, -1, limits, ops, arg);
 
     if (!c)
         return NULL;
     snprintf(c->peer, sizeof(c->peer), "%s:%u", host, port);
-    if (bufferevent_socket_connect_hostname(c->bev, dns, AF_UNSPEC, host, port))
+    if (bufferevent_socket_connect_hostname(c->bev, loop_dns_base(dns),
+                                            AF_UNSPEC, host, port))
         frame_conn_fail(c, "cannot connect or resolve the host");
     return c;
 }

@@ -12,8 +12,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/event_loop.h"
 #include "base/log.h"
+#include "base/loop/libevent.h"
+#include "base/loop/loop.h"
 
 #define BACKLOG 1024
 #define PAUSE_US 100000
@@ -23,7 +24,7 @@
 
 struct listener {
     struct evconnlistener *listener;
-    struct event *resume;
+    struct loop_timer resume;
     listener_accepted *accepted;
     void *arg;
     uint16_t port;
@@ -35,13 +36,13 @@ struct listener {
 static void pause_accepting(struct listener *l, int us)
 {
     evconnlistener_disable(l->listener);
-    event_loop_wait(l->resume, us);
+    loop_timer_start(&l->resume, us);
 }
 
 /* Accepts up to ACCEPTS_PER_TURN. libevent accepts as long as connections wait,
  * so fast clients would block the loop. */
-static void on_accept(struct evconnlistener *, evutil_socket_t fd,
-                      struct sockaddr *, int, void *arg)
+static void on_accept(struct evconnlistener *, int fd, struct sockaddr *, int,
+                      void *arg)
 {
     struct listener *l = arg;
 
@@ -64,7 +65,7 @@ static void on_error(struct evconnlistener *, void *arg)
     pause_accepting(l, PAUSE_US);
 }
 
-static void on_resume(evutil_socket_t, short, void *arg)
+static void on_resume(void *arg)
 {
     struct listener *l = arg;
 
@@ -137,21 +138,21 @@ static int listen_on_host(const char *host, uint16_t port, uint16_t *bound,
 }
 
 /* Makes the loop watch the listening socket `fd`; takes fd. */
-static int watch(struct listener *l, struct event_base *base, int fd)
+static int watch(struct listener *l, struct loop *loop, int fd)
 {
-    l->resume = evtimer_new(base, on_resume, l);
+    loop_timer_init(loop, &l->resume, on_resume, l);
     l->listener = evconnlistener_new(
-        base, on_accept, l, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0,
-        fd);
-    if (!l->listener)
+        loop_event_base(loop), on_accept, l,
+        LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
+    if (!l->listener) {
         close(fd);
-    if (!l->listener || !l->resume)
         return -ENOMEM;
+    }
     evconnlistener_set_error_cb(l->listener, on_error);
     return 0;
 }
 
-int listener_new(struct event_base *base, const char *host, uint16_t port,
+int listener_new(struct loop *loop, const char *host, uint16_t port,
                  listener_accepted *accepted, void *arg, struct listener **out,
                  char *err, size_t err_bytes)
 {
@@ -165,7 +166,7 @@ int listener_new(struct event_base *base, const char *host, uint16_t port,
         rc = listen_on_host(host, port, &l->port, &why);
     }
     if (rc >= 0) {
-        rc = watch(l, base, rc);
+        rc = watch(l, loop, rc);
         why = "out of memory";
     }
     if (rc < 0) {
@@ -177,7 +178,7 @@ int listener_new(struct event_base *base, const char *host, uint16_t port,
     return 0;
 }
 
-int listener_take(struct event_base *base, int fd, listener_accepted *accepted,
+int listener_take(struct loop *loop, int fd, listener_accepted *accepted,
                   void *arg, struct listener **out)
 {
     struct listener *l = calloc(1, sizeof(*l));
@@ -192,7 +193,7 @@ int listener_take(struct event_base *base, int fd, listener_accepted *accepted,
     }
     l->accepted = accepted;
     l->arg = arg;
-    rc = watch(l, base, fd);
+    rc = watch(l, loop, fd);
     if (rc)
         listener_free(l);
     else
@@ -213,7 +214,7 @@ void listener_free(struct listener *l)
 {
     if (!l)
         return;
-    event_loop_drop(l->resume);
+    loop_timer_stop(&l->resume);
     if (l->listener)
         evconnlistener_free(l->listener);
     free(l);

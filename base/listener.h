@@ -6,31 +6,31 @@
 #ifndef BASE_LISTENER_H
 #define BASE_LISTENER_H
 
-#include <event2/event.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct listener;
+struct loop;
 
 /* Called when a connection was accepted: the callee takes fd, non-blocking and
  * closed on exec. */
-typedef void listener_accepted(void *arg, evutil_socket_t fd);
+typedef void listener_accepted(void *arg, int fd);
 
-/* listener_new(base, host, port, accepted, arg, out, err, err_bytes): listens
- * on the first address of host that can bind port (0 = any). Borrows base and
+/* listener_new(loop, host, port, accepted, arg, out, err, err_bytes): listens
+ * on the first address of host that can bind port (0 = any). Borrows loop and
  * arg. Looks up the host, blocking. Returns 0 with *out owned; or a negative
  * errno, -EADDRNOTAVAIL for a host that does not exist, with "host:port: why"
  * in err. */
-[[nodiscard]] int listener_new(struct event_base *base, const char *host,
+[[nodiscard]] int listener_new(struct loop *loop, const char *host,
                                uint16_t port, listener_accepted *accepted,
                                void *arg, struct listener **out, char *err,
                                size_t err_bytes);
 
-/* listener_take(base, fd, accepted, arg, out): as listener_new(), with a
+/* listener_take(loop, fd, accepted, arg, out): as listener_new(), with a
  * socket that listens already; takes fd even on failure. Returns 0 or a
  * negative errno. */
-[[nodiscard]] int listener_take(struct event_base *base, int fd,
+[[nodiscard]] int listener_take(struct loop *loop, int fd,
                                 listener_accepted *accepted, void *arg,
                                 struct listener **out);
 

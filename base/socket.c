@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 /* A vanished host is detected within this time, whether output waits or
  * not. */
@@ -33,6 +34,30 @@ void socket_tune(int fd)
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
         setsockopt(fd, options[i].level, options[i].option, &options[i].value,
                    sizeof(options[i].value));
+}
+
+int socket_connect(const struct sockaddr *address, size_t n)
+{
+    int fd = socket(address->sa_family,
+                    SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int error;
+
+    if (fd < 0)
+        return -errno;
+    if (connect(fd, address, (socklen_t)n) == 0 || errno == EINPROGRESS ||
+        errno == EINTR)
+        return fd;
+    error = errno;
+    close(fd);
+    return -error;
+}
+
+int socket_error(int fd)
+{
+    int error = 0;
+    socklen_t n = sizeof(error);
+
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) ? errno : error;
 }
 
 void socket_acknowledge(int fd)

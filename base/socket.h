@@ -4,9 +4,19 @@
 
 #include <stddef.h>
 
+struct sockaddr;
+
 /* socket_tune(fd): sends small frames at once, and detects a vanished host
  * within 10 s. */
 void socket_tune(int fd);
+
+/* socket_connect(address, n): begins to connect a new, non-blocking socket: it
+ * can be written when that has ended, see socket_error(). Returns the socket,
+ * owned, or a negative errno. */
+[[nodiscard]] int socket_connect(const struct sockaddr *address, size_t n);
+
+/* socket_error(fd): returns why connecting failed, an errno; 0 = it did not. */
+int socket_error(int fd);
 
 /* socket_acknowledge(fd): acknowledges read bytes at once. Otherwise the kernel
  * may wait 40 ms, while a peer with Nagle's algorithm sends nothing more. Call

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/loop/libevent.h"
 
 #define CA_FILE_BYTES_MAX (4u << 20)
 
@@ -151,7 +152,7 @@ SSL *tls_ssl(struct tls *tls, const char *host)
     return ssl;
 }
 
-struct bufferevent *tls_connection(struct tls *tls, struct event_base *base,
+struct bufferevent *tls_connection(struct tls *tls, struct loop *loop,
                                    const char *host, int options)
 {
     SSL *ssl = tls_ssl(tls, host);
@@ -159,7 +160,7 @@ struct bufferevent *tls_connection(struct tls *tls, struct event_base *base,
     if (!ssl)
         return NULL;
     /* Frees ssl on failure, too, because the options make it the owner. */
-    return bufferevent_openssl_socket_new(base, -1, ssl,
+    return bufferevent_openssl_socket_new(loop_event_base(loop), -1, ssl,
                                           BUFFEREVENT_SSL_CONNECTING, options);
 }
 

@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 struct bufferevent;
-struct event_base;
+struct loop;
 struct ssl_ctx_st;
 struct tls;
 
@@ -33,13 +33,13 @@ struct tls *tls_ref(struct tls *tls);
 void tls_free(struct tls *tls);
 
 /*
- * Makes an unconnected TLS bufferevent, as bufferevent_socket_new().
- *   host     name or numeric address that the certificate must hold
- *   options  options of the bufferevent
- * Returns it owned, or NULL.
+ * Makes an unconnected TLS bufferevent, as
+ * bufferevent_socket_new(loop_event_base(). host     name or numeric address
+ * that the certificate must hold options  options of the bufferevent Returns it
+ * owned), or NULL.
  */
 [[nodiscard]] struct bufferevent *tls_connection(struct tls *tls,
-                                                 struct event_base *base,
+                                                 struct loop *loop,
                                                  const char *host, int options);
 
 /* Makes TLS as tls_connection(), for a connection of another kind: returns its

@@ -2,7 +2,6 @@
 #include "conductor/daemon.h"
 
 #include <errno.h>
-#include <event2/event.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
@@ -11,11 +10,10 @@
 #include <string.h>
 
 #include "base/address.h"
-#include "base/clock.h"
 #include "base/error.h"
-#include "base/event_loop.h"
 #include "base/listener.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "base/secret.h"
 #include "base/supervisor.h"
 #include "conductor/internal.h"
@@ -52,7 +50,7 @@ static void close_door(struct daemon *d)
     log_info("stopping; %zu requests in flight", front_in_flight(d->front));
     front_stop(d->front, d->handed_over);
     d->closes_us = 0;
-    d->cuts_us = clock_now_us() + d->config->drain_limit_ms * 1000;
+    d->cuts_us = loop_now_us(d->loop) + d->config->drain_limit_ms * 1000;
 }
 
 /* Ends the remaining requests with an error, and gives clients CUT_US to read
@@ -64,7 +62,7 @@ static void cut_off(struct daemon *d)
         (long long)d->config->drain_limit_ms, models_cut(d->models));
     front_stop(d->front, false); /* also clients that still send a body */
     d->cuts_us = 0;
-    d->ends_us = clock_now_us() + CUT_US;
+    d->ends_us = loop_now_us(d->loop) + CUT_US;
 }
 
 /* Gives the receiver of spans CUT_US to take the last ones. */
@@ -76,10 +74,10 @@ static bool has_told(struct daemon *d, int64_t now_us)
 }
 
 /* Takes the next step of the drain: not ready, closed, cut off. */
-static void on_drain(evutil_socket_t, short, void *arg)
+static void on_drain(void *arg)
 {
     struct daemon *d = arg;
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(d->loop);
 
     if (d->closes_us) {
         if (now_us >= d->closes_us)
@@ -88,21 +86,21 @@ static void on_drain(evutil_socket_t, short, void *arg)
     }
     if ((front_drained(d->front) && has_told(d, now_us)) ||
         (d->ends_us && now_us >= d->ends_us))
-        event_base_loopbreak(d->base);
+        loop_stop(d->loop);
     else if (d->cuts_us && now_us >= d->cuts_us)
         cut_off(d);
 }
 
-static void on_stop(evutil_socket_t, short, void *arg)
+static void on_stop(void *arg, unsigned)
 {
     struct daemon *d = arg;
 
-    if (event_pending(d->drain, EV_TIMEOUT, NULL)) {
-        event_base_loopbreak(d->base);
+    if (loop_timer_pending(&d->drain)) {
+        loop_stop(d->loop);
         return;
     }
     supervisor_say("STOPPING=1");
-    event_loop_wait(d->drain, 1000000 / TICKS_PER_S);
+    loop_timer_repeat(&d->drain, 1000000 / TICKS_PER_S);
     front_unready(d->front);
     if (d->config->drain_wait_ms == 0) {
         close_door(d);
@@ -111,7 +109,7 @@ static void on_stop(evutil_socket_t, short, void *arg)
     log_info("stopping: /ready answers not ready for %lld ms, requests are "
              "still served",
              (long long)d->config->drain_wait_ms);
-    d->closes_us = clock_now_us() + d->config->drain_wait_ms * 1000;
+    d->closes_us = loop_now_us(d->loop) + d->config->drain_wait_ms * 1000;
 }
 
 /* Limits client connections, to leave descriptors for workers and files. */
@@ -226,7 +224,7 @@ static int open_front(struct daemon *d)
     /* Refuse a batch that could never be in flight as a whole. */
     if (o.limits.max_prompts > (size_t)d->config->max_in_flight)
         o.limits.max_prompts = (size_t)d->config->max_in_flight;
-    int rc = front_new(d->base, d->models, &o, &d->front);
+    int rc = front_new(d->loop, d->models, &o, &d->front);
     if (rc)
         return cannot_listen("listen", d->config->listen, rc);
     return open_admin(d);
@@ -234,34 +232,31 @@ static int open_front(struct daemon *d)
 
 /* Lets clients of a handed-over socket wait until an instance is ready, or
  * HOLD_US is over: they have waited already. */
-static void on_hold(evutil_socket_t, short, void *arg)
+static void on_hold(void *arg)
 {
     struct daemon *d = arg;
     const struct service *s = models_first(d->models);
 
     while (s && !service_ready(s))
         s = service_next(s);
-    if (!s && clock_now_us() < d->hold_until_us)
+    if (!s && loop_now_us(d->loop) < d->hold_until_us)
         return;
-    event_del(d->hold);
+    loop_timer_stop(&d->hold);
     front_hold(d->front, false);
 }
 
-static int hold(struct daemon *d)
+static void hold(struct daemon *d)
 {
-    d->hold = event_new(d->base, -1, EV_PERSIST, on_hold, d);
-    if (!d->hold)
-        return -ENOMEM;
-    d->hold_until_us = clock_now_us() + HOLD_US;
+    loop_timer_init(d->loop, &d->hold, on_hold, d);
+    d->hold_until_us = loop_now_us(d->loop) + HOLD_US;
     front_hold(d->front, true);
     log_info("no instance is ready yet: clients wait for one, for at most %d s",
              HOLD_US / 1000000);
-    event_loop_wait(d->hold, 1000000 / TICKS_PER_S);
-    return 0;
+    loop_timer_repeat(&d->hold, 1000000 / TICKS_PER_S);
 }
 
 /* Shows that the loop still turns. */
-static void on_watchdog(evutil_socket_t, short, void *)
+static void on_watchdog(void *)
 {
     supervisor_say("WATCHDOG=1");
 }
@@ -286,10 +281,10 @@ static int set_up(struct daemon *d, char err[CONFIG_ERROR_MAX])
         rc = bound_connections(d);
     if (rc)
         return rc;
-    d->base = event_loop_new(1);
-    if (!d->base)
+    d->loop = loop_new();
+    if (!d->loop)
         return fail_loop();
-    d->models = models_new(d->base, d->config, why);
+    d->models = models_new(d->loop, d->config, why);
     if (!d->models) {
         /* The configuration is at fault, or the machine. */
         if (models_check(d->config, err) == 0) {
@@ -303,21 +298,18 @@ static int set_up(struct daemon *d, char err[CONFIG_ERROR_MAX])
         daemon_certificates_show(d);
     if (rc)
         return rc;
-    if (d->handed_over && hold(d))
-        return fail_loop();
-    d->on_term = evsignal_new(d->base, SIGTERM, on_stop, d);
-    d->on_int = evsignal_new(d->base, SIGINT, on_stop, d);
-    d->drain = event_new(d->base, -1, EV_PERSIST, on_drain, d);
+    if (d->handed_over)
+        hold(d);
+    loop_signal_init(d->loop, &d->on_term, SIGTERM, on_stop, d);
+    loop_signal_init(d->loop, &d->on_int, SIGINT, on_stop, d);
+    loop_timer_init(d->loop, &d->drain, on_drain, d);
     if (supervisor_watchdog_us() > 0) {
-        d->watchdog = event_new(d->base, -1, EV_PERSIST, on_watchdog, NULL);
-        if (!d->watchdog)
-            return fail_loop();
-        event_loop_wait(d->watchdog, supervisor_watchdog_us() / 3);
+        loop_timer_init(d->loop, &d->watchdog, on_watchdog, NULL);
+        loop_timer_repeat(&d->watchdog, supervisor_watchdog_us() / 3);
     }
-    d->on_hup = evsignal_new(d->base, SIGHUP, daemon_on_hangup, d);
-    if (!d->on_term || !d->on_int || !d->on_hup || !d->drain ||
-        event_add(d->on_term, NULL) || event_add(d->on_int, NULL) ||
-        event_add(d->on_hup, NULL))
+    loop_signal_init(d->loop, &d->on_hup, SIGHUP, daemon_on_hangup, d);
+    if (loop_watch_start(&d->on_term, 0) || loop_watch_start(&d->on_int, 0) ||
+        loop_watch_start(&d->on_hup, 0))
         return fail_loop();
     return 0;
 }
@@ -325,21 +317,20 @@ static int set_up(struct daemon *d, char err[CONFIG_ERROR_MAX])
 static void tear_down(struct daemon *d)
 {
     /* First: no handler may run in the loop's last turn below. */
-    event_loop_drop(d->on_term);
-    event_loop_drop(d->on_int);
-    event_loop_drop(d->on_hup);
-    event_loop_drop(d->drain);
-    event_loop_drop(d->watchdog);
-    event_loop_drop(d->hold);
+    loop_watch_stop(&d->on_term);
+    loop_watch_stop(&d->on_int);
+    loop_watch_stop(&d->on_hup);
+    loop_timer_stop(&d->drain);
+    loop_timer_stop(&d->watchdog);
+    loop_timer_stop(&d->hold);
     front_free(d->front);
     models_free(d->models);
     secret_free(d->admin_key);
     daemon_certificates_free(&d->certificates);
-    /* Deferred callbacks still hold connections to engines. */
-    if (d->base) {
-        event_base_loop(d->base, EVLOOP_NONBLOCK);
-        event_base_free(d->base);
-    }
+    /* Deferred callbacks still hold look-ups that were given up. */
+    if (d->loop)
+        loop_turn(d->loop, 0);
+    loop_free(d->loop);
 }
 
 /* A model's tables are larger than this, and mostly untouched. After some were
@@ -380,7 +371,7 @@ int daemon_run(struct config *config, daemon_read *read, void *read_arg,
     log_info("listening on %s, port %u%s", listen.host, front_port(d.front),
              d.certificates.clients ? ", with TLS" : "");
     supervisor_say("READY=1");
-    event_base_dispatch(d.base);
+    loop_run(d.loop);
     log_info("stopped");
 out:
     tear_down(&d);

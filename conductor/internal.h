@@ -2,8 +2,7 @@
 #ifndef CONDUCTOR_INTERNAL_H
 #define CONDUCTOR_INTERNAL_H
 
-#include <event2/event.h>
-
+#include "base/loop/loop.h"
 #include "conductor/config/contents.h"
 #include "conductor/daemon.h"
 #include "conductor/front/front.h"
@@ -17,7 +16,7 @@ struct daemon_certificates {
 };
 
 struct daemon {
-    struct event_base *base;
+    struct loop *loop;
     struct config *config;
     struct config_contents contents; /* of its files, as last read */
     daemon_read *read;               /* reads the configuration again */
@@ -26,9 +25,10 @@ struct daemon {
     struct daemon_certificates certificates;
     struct models *models;
     struct front *front;
-    struct event *on_term, *on_int, *on_hup, *drain;
-    struct event *watchdog; /* NULL = no supervisor asks */
-    struct event *hold;     /* NULL = clients need not wait */
+    struct loop_watch on_term, on_int, on_hup;
+    struct loop_timer drain;
+    struct loop_timer watchdog; /* used if a supervisor asks */
+    struct loop_timer hold;     /* pending while clients wait */
     int64_t hold_until_us;
     int64_t max_connections; /* within the limit of descriptors */
     int handed_over;         /* inherited socket for clients; 0 = none */
@@ -61,7 +61,7 @@ void daemon_tell_who_may(const struct config *c, const char *host);
 void daemon_tell_idle(const struct config *c);
 
 /* Handler of SIGHUP; arg: the daemon. */
-void daemon_on_hangup(evutil_socket_t, short, void *arg);
+void daemon_on_hangup(void *arg, unsigned what);
 
 /* Handler of POST /admin/reload: see struct front_options. arg: the daemon. */
 int daemon_on_reload(void *arg, struct text_buf *out, char *err);

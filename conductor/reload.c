@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "base/secret.h"
 #include "base/supervisor.h"
 #include "conductor/internal.h"
@@ -91,14 +92,14 @@ static int reload(struct daemon *d, struct config_changes *changes,
     return rc;
 }
 
-void daemon_on_hangup(evutil_socket_t, short, void *arg)
+void daemon_on_hangup(void *arg, unsigned)
 {
     struct config_changes changes;
     struct daemon *d = arg;
     char err[CONFIG_ERROR_MAX];
 
     /* The supervisor knows that the daemon stops: READY would revoke that. */
-    if (event_pending(d->drain, EV_TIMEOUT, NULL)) {
+    if (loop_timer_pending(&d->drain)) {
         log_warn("SIGHUP is ignored: the conductor is stopping");
         return;
     }

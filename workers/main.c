@@ -1,6 +1,5 @@
 /* conductor-worker: one engine process under a conductor. */
 #include <errno.h>
-#include <event2/event.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -8,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/event_loop.h"
 #include "base/listener.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "base/options.h"
 #include "predictor/cost_model_json.h"
 #include "workers/engine/model.h"
@@ -27,14 +26,14 @@
 /* Prints a message about the command line. */
 #define usage(...) options_complain("conductor-worker", __VA_ARGS__)
 
-static void on_signal(evutil_socket_t number, short, void *arg)
+static void on_signal(void *arg, unsigned number)
 {
     log_info("signal %d: leaving", (int)number);
     worker_leave(*(struct worker **)arg);
 }
 
 /* Nothing to reload, and losing the terminal must not end the worker. */
-static void on_hangup(evutil_socket_t, short, void *)
+static void on_hangup(void *, unsigned)
 {
     log_warn("SIGHUP is ignored");
 }
@@ -46,35 +45,34 @@ static int serve(const struct worker_options *o, const struct secret *secret,
 {
     char err[512] = "out of memory";
     int status = EXIT_FAILURE;
-    struct event_base *base = event_loop_new(2);
-    struct event *term = NULL;
-    struct event *intr = NULL;
-    struct event *hup = NULL;
+    struct loop *loop = loop_new();
+    struct loop_watch term = {0};
+    struct loop_watch intr = {0};
+    struct loop_watch hup = {0};
     struct worker *w = NULL;
 
-    if (!base)
+    if (!loop)
         goto done;
-    term = evsignal_new(base, SIGTERM, on_signal, &w);
-    intr = evsignal_new(base, SIGINT, on_signal, &w);
-    hup = evsignal_new(base, SIGHUP, on_hangup, NULL);
-    if (!term || !intr || !hup || event_add(term, NULL) ||
-        event_add(intr, NULL) || event_add(hup, NULL))
+    loop_signal_init(loop, &term, SIGTERM, on_signal, &w);
+    loop_signal_init(loop, &intr, SIGINT, on_signal, &w);
+    loop_signal_init(loop, &hup, SIGHUP, on_hangup, NULL);
+    if (loop_watch_start(&term, 0) || loop_watch_start(&intr, 0) ||
+        loop_watch_start(&hup, 0))
         goto done;
-    w = worker_new(base, o, secret, engine, cost, err, sizeof(err));
+    w = worker_new(loop, o, secret, engine, cost, err, sizeof(err));
     if (!w)
         goto done;
-    event_base_dispatch(base);
+    loop_run(loop);
     status = worker_exit_status(w);
     err[0] = '\0';
 done:
     if (err[0])
         log_error("%s", err);
     worker_free(w);
-    event_loop_drop(term);
-    event_loop_drop(intr);
-    event_loop_drop(hup);
-    if (base)
-        event_base_free(base);
+    loop_watch_stop(&term);
+    loop_watch_stop(&intr);
+    loop_watch_stop(&hup);
+    loop_free(loop);
     return status;
 }
 

@@ -2,6 +2,7 @@
  * Connects: from an address to a primary that takes commands. hiredis blocks on
  * name look-ups, so it gets only numeric addresses.
  */
+#include <event2/dns.h>
 #include <event2/util.h>
 #include <hiredis/adapters/libevent.h>
 #include <hiredis/hiredis.h>
@@ -10,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/loop/libevent.h"
+#include "base/loop/loop.h"
 #include "base/redis/internal.h"
 #include "base/redis/tls.h"
 #include "base/socket.h"
@@ -44,7 +47,7 @@ static void on_role(void *arg, const struct redisReply *reply)
     struct redis *r = arg;
     const redisReply *role = reply ? element(reply, 0) : NULL;
 
-    if (!reply || event_pending(r->leave, EV_TIMEOUT, NULL))
+    if (!reply || loop_timer_pending(&r->leave))
         return;
     if (role && strcmp(role->str, "master") != 0)
         redis_leave(r, "it is a replica");
@@ -157,7 +160,7 @@ static void connect_to(struct redis *r, const char *numbers)
         r->ssl = redis_tls_begin(&ac->c, r->options.tls, r->to.host, why,
                                  sizeof(why));
     if (!ac || ac->err || (r->url.tls && !r->ssl) ||
-        redisLibeventAttach(ac, r->base)) {
+        redisLibeventAttach(ac, loop_event_base(r->loop))) {
         redis_leave(r, ac && ac->err ? ac->errstr : why);
         r->ssl = NULL;
         if (ac)
@@ -204,8 +207,8 @@ void redis_connect(struct redis *r)
     r->directed = false;
     r->step = RESOLVING;
     redis_deadline(r, r->options.timeout_us);
-    look_up =
-        evdns_getaddrinfo(r->dns, r->to.host, NULL, &hints, on_resolved, r);
+    look_up = evdns_getaddrinfo(loop_dns_base(r->dns), r->to.host, NULL, &hints,
+                                on_resolved, r);
     if (look_up && r->step == RESOLVING)
         r->look_up = look_up;
 }

@@ -13,8 +13,10 @@
 
 #include <hiredis/async.h>
 
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "base/redis/redis.h"
+
+struct loop_dns;
 
 #define REDIS_FIRST_PAUSE_US 50000
 
@@ -30,8 +32,8 @@ struct flight {
 };
 
 struct redis {
-    struct event_base *base;
-    struct evdns_base *dns;
+    struct loop *loop;
+    struct loop_dns *dns;
     struct redis_url url;
     struct redis_options options;
     struct redis_watch watch;
@@ -47,8 +49,8 @@ struct redis {
     redisAsyncContext *ac;
     struct ssl_st *ssl; /* TLS of ac, which owns it; NULL = no TLS */
     struct evdns_getaddrinfo_request *look_up;
-    struct event *timer; /* end of a pause, or a deadline */
-    struct event *leave;
+    struct loop_timer timer; /* end of a pause, or a deadline */
+    struct loop_timer leave;
     int64_t due_us; /* the timer's */
     int64_t pause_us;
     struct flight *oldest, **newest;

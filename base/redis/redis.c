@@ -8,12 +8,13 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
+#include "base/loop/loop.h"
 #include "base/redis/internal.h"
 #include "base/text.h"
 
 #define LATE_US 100000 /* if the timer is later, this process did not run */
 
-static void on_leave(evutil_socket_t, short, void *arg)
+static void on_leave(void *arg)
 {
     redis_drop(arg);
 }
@@ -36,7 +37,7 @@ int redis_command(struct redis *r, struct redis_done done, int argc,
 
 /* Handles the deadline of the oldest answer, or of a step. A process that did
  * not run for a while first reads waiting answers. */
-static void on_timer(evutil_socket_t, short, void *arg)
+static void on_timer(void *arg)
 {
     struct redis *r = arg;
     int64_t now_us = clock_now_us();
@@ -60,7 +61,7 @@ static void on_timer(evutil_socket_t, short, void *arg)
                                      : "no connection in time");
 }
 
-struct redis *redis_new(struct event_base *base, struct evdns_base *dns,
+struct redis *redis_new(struct loop *loop, struct loop_dns *dns,
                         const struct redis_url *url,
                         const struct redis_options *options,
                         struct redis_watch watch)
@@ -69,7 +70,7 @@ struct redis *redis_new(struct event_base *base, struct evdns_base *dns,
 
     if (!r)
         return NULL;
-    r->base = base;
+    r->loop = loop;
     r->dns = dns;
     r->url = *url;
     r->options = *options;
@@ -78,9 +79,9 @@ struct redis *redis_new(struct event_base *base, struct evdns_base *dns,
     r->pause_us = REDIS_FIRST_PAUSE_US;
     text_copy(r->what, sizeof(r->what), options->what);
     text_copy(r->why, sizeof(r->why), "not connected yet");
-    r->timer = event_new(base, -1, 0, on_timer, r);
-    r->leave = event_new(base, -1, 0, on_leave, r);
-    if (!r->timer || !r->leave || event_loop_wait(r->timer, 0)) {
+    loop_timer_init(loop, &r->timer, on_timer, r);
+    loop_timer_init(loop, &r->leave, on_leave, r);
+    if (loop_timer_start(&r->timer, 0)) {
         redis_free(r);
         return NULL;
     }
@@ -89,7 +90,7 @@ struct redis *redis_new(struct event_base *base, struct evdns_base *dns,
 
 bool redis_is_up(const struct redis *r)
 {
-    return r->step == UP && r->ac && !event_pending(r->leave, EV_TIMEOUT, NULL);
+    return r->step == UP && r->ac && !loop_timer_pending(&r->leave);
 }
 
 struct redis_counts redis_counts(const struct redis *r)
@@ -120,9 +121,8 @@ void redis_free(struct redis *r)
     if (!r)
         return;
     r->freeing = true;
-    if (r->timer && r->leave)
-        redis_drop(r);
-    event_loop_drop(r->timer);
-    event_loop_drop(r->leave);
+    redis_drop(r);
+    loop_timer_stop(&r->timer);
+    loop_timer_stop(&r->leave);
     free(r);
 }

@@ -22,8 +22,8 @@
 
 #include "base/redis/url.h"
 
-struct event_base;
-struct evdns_base;
+struct loop;
+struct loop_dns;
 struct redis;
 struct redisReply; /* of <hiredis/hiredis.h> */
 
@@ -63,11 +63,10 @@ struct redis_counts {
     size_t bytes_in_flight;
 };
 
-/* redis_new(base, dns, url, options, watch): begins to connect in the loop's
- * next turn. Borrows base and dns, copies the rest. Returns it owned, or NULL:
+/* redis_new(loop, dns, url, options, watch): begins to connect in the loop's
+ * next turn. Borrows loop and dns, copies the rest. Returns it owned, or NULL:
  * out of memory. */
-[[nodiscard]] struct redis *redis_new(struct event_base *base,
-                                      struct evdns_base *dns,
+[[nodiscard]] struct redis *redis_new(struct loop *loop, struct loop_dns *dns,
                                       const struct redis_url *url,
                                       const struct redis_options *options,
                                       struct redis_watch watch);

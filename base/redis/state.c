@@ -1,7 +1,10 @@
 /* A connection's steps, losses and retries. */
+#include <event2/dns.h>
+
 #include "base/clock.h"
 #include "base/entropy.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "base/redis/internal.h"
 #include "base/text.h"
 
@@ -11,7 +14,7 @@
 void redis_deadline(struct redis *r, int64_t us)
 {
     r->due_us = clock_now_us() + us;
-    if (event_loop_wait(r->timer, us))
+    if (loop_timer_start(&r->timer, us))
         log_error("%s: out of memory", r->what);
 }
 
@@ -73,10 +76,10 @@ void redis_drop(struct redis *r)
 
 void redis_leave(struct redis *r, const char *why)
 {
-    if (r->step == RESTING || event_pending(r->leave, EV_TIMEOUT, NULL))
+    if (r->step == RESTING || loop_timer_pending(&r->leave))
         return;
     text_copy(r->why, sizeof(r->why), why);
-    event_active(r->leave, EV_TIMEOUT, 0);
+    loop_defer(&r->leave);
 }
 
 void redis_come_up(struct redis *r)
@@ -87,7 +90,7 @@ void redis_come_up(struct redis *r)
     r->pause_us = REDIS_FIRST_PAUSE_US;
     r->why[0] = '\0';
     r->counts.connects++;
-    event_del(r->timer);
+    loop_timer_stop(&r->timer);
     if (r->oldest) /* any command left gets a deadline */
         redis_deadline(r, r->options.timeout_us);
     tell(r, true);

@@ -2,9 +2,9 @@
 #ifndef BASE_STREAM_INTERNAL_H
 #define BASE_STREAM_INTERNAL_H
 
-#include <event2/event_struct.h>
 #include <sys/queue.h>
 
+#include "base/loop/loop.h"
 #include "base/stream/queue.h"
 #include "base/stream/stream.h"
 
@@ -15,13 +15,13 @@ TAILQ_HEAD(stream_list, stream);
 /* Streams queued for an event: the list being processed, and the list that
  * collects streams for the next time. */
 struct stream_queue {
-    struct event event; /* pending or active while streams are queued */
+    struct loop_timer timer; /* pending while streams are queued */
     struct stream_list lists[2];
     unsigned filled; /* index of the collecting list */
 };
 
 struct stream_loop {
-    struct event_base *base;
+    struct loop *base;
     size_t held;               /* memory of all streams */
     struct stream_queue send;  /* flushes at the end of the turn */
     struct stream_queue again; /* to read again in the next turn, last */
@@ -32,7 +32,8 @@ struct stream {
     TAILQ_ENTRY(stream) to_send, to_read;
     struct stream_list *sends, *again; /* the list that it is in; NULL = none */
     struct stream_loop *loop;
-    struct event reading, writing; /* writing: only while the socket is full */
+    struct loop_watch reading;
+    struct loop_watch writing; /* only while the socket is full */
     int fd;
     const struct stream_ops *ops;
     void *arg;
@@ -57,11 +58,11 @@ struct stream {
     unsigned long fault;
 };
 
-/* Callbacks of the events; arg is the stream, or the loop's queue. */
-void stream_on_readable(evutil_socket_t fd, short what, void *arg);
-void stream_on_writable(evutil_socket_t fd, short what, void *arg);
-void stream_on_send(evutil_socket_t fd, short what, void *arg);
-void stream_on_again(evutil_socket_t fd, short what, void *arg);
+/* Callbacks of the loop; arg is the stream, or the loop's queue. */
+void stream_on_readable(void *arg, unsigned what);
+void stream_on_writable(void *arg, unsigned what);
+void stream_on_send(void *arg);
+void stream_on_again(void *arg);
 
 /* Read or write through TLS. Return the bytes (> 0), 0 at the end of input,
  * -EAGAIN, or another negative errno. */

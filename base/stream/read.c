@@ -128,12 +128,12 @@ static void go_on(struct stream *s, bool again)
         stream_again(s);
 }
 
-void stream_on_readable(evutil_socket_t, short, void *arg)
+void stream_on_readable(void *arg, unsigned)
 {
     go_on(arg, false);
 }
 
-void stream_on_again(evutil_socket_t, short, void *arg)
+void stream_on_again(void *arg)
 {
     struct stream_queue *queue = arg;
     struct stream_list *list = &queue->lists[queue->filled];

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/bug.h"
+#include "base/loop/loop.h"
 #include "base/stream/internal.h"
 
 size_t stream_unused(const struct stream *s)
@@ -18,11 +19,10 @@ const char *stream_input(const struct stream *s, size_t *n)
     return s->run ? s->run : *n ? s->in.data + s->in.begin : "";
 }
 
-/* Without event_active(): libevent would run it in this same turn, again and
- * again, and a fast sender would block the loop. */
+/* Without loop_defer(), which would run it in this same turn, again and again:
+ * a fast sender would block the loop. */
 void stream_again(struct stream *s)
 {
-    static const struct timeval at_once = {0, 0};
     struct stream_queue *queue = &s->loop->again;
 
     if (s->again || s->failed ||
@@ -30,7 +30,7 @@ void stream_again(struct stream *s)
         return;
     s->again = &queue->lists[queue->filled];
     if (TAILQ_EMPTY(s->again))
-        event_add(&queue->event, &at_once);
+        loop_timer_start(&queue->timer, 0);
     TAILQ_INSERT_TAIL(s->again, s, to_read);
 }
 
@@ -43,8 +43,8 @@ void stream_watch(struct stream *s)
         return;
     s->reads = reads;
     if (!reads)
-        event_del(&s->reading);
-    else if (event_add(&s->reading, NULL))
+        loop_watch_stop(&s->reading);
+    else if (loop_watch_start(&s->reading, 0))
         s->reads = false;
     else
         stream_again(s); /* no socket event comes for input inside TLS */
@@ -58,7 +58,7 @@ void stream_flush(struct stream *s)
         return;
     s->sends = &queue->lists[queue->filled];
     if (TAILQ_EMPTY(s->sends))
-        event_active(&queue->event, EV_WRITE, 1);
+        loop_defer(&queue->timer);
     TAILQ_INSERT_TAIL(s->sends, s, to_send);
 }
 
@@ -69,25 +69,23 @@ size_t stream_unsent(const struct stream *s)
 
 void stream_await_room(struct stream *s)
 {
-    struct timeval wait = {s->write_us / 1000000, s->write_us % 1000000};
-
     if (s->full || s->failed)
         return;
     s->wants_room = false;
-    s->full = event_add(&s->writing, s->write_us ? &wait : NULL) == 0;
+    s->full = loop_watch_start(&s->writing, s->write_us) == 0;
 }
 
 void stream_has_room(struct stream *s)
 {
     if (s->full)
-        event_del(&s->writing);
+        loop_watch_stop(&s->writing);
     s->full = false;
 }
 
 void stream_stop(struct stream *s)
 {
-    event_del(&s->reading);
-    event_del(&s->writing);
+    loop_watch_stop(&s->reading);
+    loop_watch_stop(&s->writing);
     s->reads = s->full = false;
     if (s->sends)
         TAILQ_REMOVE(s->sends, s, to_send);

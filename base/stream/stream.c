@@ -6,18 +6,19 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/loop/loop.h"
 #include "base/stream/internal.h"
 
-static void queue_init(struct stream_queue *queue, struct event_base *base,
-                       event_callback_fn on_event)
+static void queue_init(struct stream_queue *queue, struct loop *base,
+                       void (*on_time)(void *arg))
 {
     queue->filled = 0;
     TAILQ_INIT(&queue->lists[0]);
     TAILQ_INIT(&queue->lists[1]);
-    event_assign(&queue->event, base, -1, 0, on_event, queue);
+    loop_timer_init(base, &queue->timer, on_time, queue);
 }
 
-struct stream_loop *stream_loop_new(struct event_base *base)
+struct stream_loop *stream_loop_new(struct loop *base)
 {
     struct stream_loop *loop = malloc(sizeof(*loop));
 
@@ -34,8 +35,8 @@ void stream_loop_free(struct stream_loop *loop)
 {
     if (!loop)
         return;
-    event_del(&loop->send.event);
-    event_del(&loop->again.event);
+    loop_timer_stop(&loop->send.timer);
+    loop_timer_stop(&loop->again.timer);
     free(loop);
 }
 
@@ -59,13 +60,13 @@ struct stream *stream_new(struct stream_loop *loop, int fd,
     s->opening = s->ssl;
     s->max_input = options->max_input;
     s->write_us = options->write_us;
-    event_assign(&s->reading, loop->base, fd, EV_READ | EV_PERSIST,
-                 stream_on_readable, s);
-    event_assign(&s->writing, loop->base, fd, EV_WRITE | EV_PERSIST,
-                 stream_on_writable, s);
+    loop_watch_init(loop->base, &s->reading, fd, LOOP_READ, stream_on_readable,
+                    s);
+    loop_watch_init(loop->base, &s->writing, fd, LOOP_WRITE, stream_on_writable,
+                    s);
     stream_watch(s);
     if (s->ssl && !SSL_is_server(s->ssl)) /* the client begins the handshake */
-        event_active(&s->reading, EV_READ, 1);
+        loop_watch_report(&s->reading, LOOP_READ);
     if (s->reads)
         return s;
     stream_free(s);

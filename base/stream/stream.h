@@ -1,5 +1,5 @@
 /*
- * A connection's bytes on a libevent loop, plain or TLS. Bufferevents ask the
+ * A connection's bytes on the loop, plain or TLS. Bufferevents ask the
  * kernel how many bytes have come before they read, and epoll whether a socket
  * takes more before they write. Here a read is one system call, as is all
  * output of a turn of the loop; epoll watches only sockets that were full.
@@ -12,12 +12,12 @@
 #ifndef BASE_STREAM_STREAM_H
 #define BASE_STREAM_STREAM_H
 
-#include <event2/event.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
+struct loop;
 struct ssl_st;
 struct stream;
 struct stream_loop;
@@ -48,7 +48,7 @@ struct stream_options {
 /* Makes the state shared by the streams of a loop: read buffer, and streams
  * with output to send at the turn's end. Borrows base. Free it after its
  * streams and before base. Returns it owned, or NULL: out of memory. */
-[[nodiscard]] struct stream_loop *stream_loop_new(struct event_base *base);
+[[nodiscard]] struct stream_loop *stream_loop_new(struct loop *base);
 void stream_loop_free(struct stream_loop *loop);
 
 /*

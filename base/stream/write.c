@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "base/loop/loop.h"
 #include "base/stream/internal.h"
 
 int stream_write(struct stream *s, const void *bytes, size_t n)
@@ -145,12 +146,12 @@ void stream_send(struct stream *s)
         stream_watch(s); /* used input has made room */
 }
 
-void stream_on_writable(evutil_socket_t, short what, void *arg)
+void stream_on_writable(void *arg, unsigned what)
 {
     struct stream *s = arg;
     int rc = 0;
 
-    if (what & EV_TIMEOUT) {
+    if (what & LOOP_LATE) {
         stream_end(s, -ETIMEDOUT);
         return;
     }
@@ -166,7 +167,7 @@ void stream_on_writable(evutil_socket_t, short what, void *arg)
         stream_end(s, rc);
 }
 
-void stream_on_send(evutil_socket_t, short, void *arg)
+void stream_on_send(void *arg)
 {
     struct stream_queue *queue = arg;
     struct stream_list *list = &queue->lists[queue->filled];

@@ -6,10 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/entropy.h"
-#include "base/event_loop.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/cluster/internal.h"
 
 /* Renewals in a lease: two may be lost. */
@@ -37,16 +36,16 @@ static void on_reader_up(void *arg, bool up)
         hear_anew(c);
 }
 
-static void on_tick(evutil_socket_t, short, void *arg)
+static void on_tick(void *arg)
 {
     struct cluster *c = arg;
 
-    registry_tick(c, clock_now_us());
+    registry_tick(c, loop_now_us(c->loop));
     registry_renew(c);
     hear_on(c);
 }
 
-static void on_flush(evutil_socket_t, short, void *arg)
+static void on_flush(void *arg)
 {
     struct cluster *c = arg;
     struct cluster_pool *p;
@@ -57,19 +56,19 @@ static void on_flush(evutil_socket_t, short, void *arg)
     }
 }
 
-static void on_due(evutil_socket_t, short, void *arg)
+static void on_due(void *arg)
 {
     struct cluster *c = arg;
     struct cluster_pool *p;
 
     LIST_FOREACH(p, &c->pools, entry)
     {
-        tell_due(p, clock_now_us());
+        tell_due(p, loop_now_us(c->loop));
     }
 }
 
-static int open_redis(struct cluster *c, struct event_base *base,
-                      struct evdns_base *dns)
+static int open_redis(struct cluster *c, struct loop *loop,
+                      struct loop_dns *dns)
 {
     struct redis_options options = {
         .what = "state",
@@ -79,17 +78,17 @@ static int open_redis(struct cluster *c, struct event_base *base,
         .timeout_us = c->options.lease_us / RENEWALS,
     };
 
-    c->redis = redis_new(base, dns, &c->options.url, &options,
+    c->redis = redis_new(loop, dns, &c->options.url, &options,
                          (struct redis_watch){on_up, c});
     options.what = "state, reading";
     options.timeout_us = READ_PATIENCE_US;
-    c->reader = redis_new(base, dns, &c->options.url, &options,
+    c->reader = redis_new(loop, dns, &c->options.url, &options,
                           (struct redis_watch){on_reader_up, c});
     limits_use(c->limits, c->redis);
     return c->redis && c->reader ? 0 : -1;
 }
 
-struct cluster *cluster_new(struct event_base *base, struct evdns_base *dns,
+struct cluster *cluster_new(struct loop *loop, struct loop_dns *dns,
                             const struct cluster_options *options,
                             const struct cluster_ops *ops, void *arg)
 {
@@ -97,6 +96,7 @@ struct cluster *cluster_new(struct event_base *base, struct evdns_base *dns,
 
     if (!c)
         return NULL;
+    c->loop = loop;
     c->options = *options;
     c->ops = ops;
     c->arg = arg;
@@ -109,13 +109,12 @@ struct cluster *cluster_new(struct event_base *base, struct evdns_base *dns,
     snprintf(c->leader_key, sizeof(c->leader_key),
              CLUSTER_PREFIX "leader:%016" PRIx64, c->self.model);
     c->self.at = options->workers_at;
-    c->tick = event_new(base, -1, EV_PERSIST, on_tick, c);
-    c->flush = event_new(base, -1, 0, on_flush, c);
-    c->due = event_new(base, -1, 0, on_due, c);
-    c->limits = limits_new(base, c->id, options->lease_us, ops->limit, arg);
-    if (c->tick && c->flush && c->due && c->limits &&
-        open_redis(c, base, dns) == 0 &&
-        event_loop_wait(c->tick, options->lease_us / RENEWALS) == 0)
+    loop_timer_init(loop, &c->tick, on_tick, c);
+    loop_timer_init(loop, &c->flush, on_flush, c);
+    loop_timer_init(loop, &c->due, on_due, c);
+    c->limits = limits_new(loop, c->id, options->lease_us, ops->limit, arg);
+    if (c->limits && open_redis(c, loop, dns) == 0 &&
+        loop_timer_repeat(&c->tick, options->lease_us / RENEWALS) == 0)
         return c;
     cluster_free(c);
     return NULL;
@@ -128,9 +127,9 @@ void cluster_free(struct cluster *c)
     redis_free(c->redis);
     redis_free(c->reader);
     limits_free(c->limits);
-    event_loop_drop(c->tick);
-    event_loop_drop(c->flush);
-    event_loop_drop(c->due);
+    loop_timer_stop(&c->tick);
+    loop_timer_stop(&c->flush);
+    loop_timer_stop(&c->due);
     free(c);
 }
 

@@ -21,10 +21,10 @@
 #include "conductor/cluster/member.h"
 #include "conductor/core/schedule/schedule.h"
 
-struct event_base;
-struct evdns_base;
 struct cluster;
 struct cluster_pool;
+struct loop;
+struct loop_dns;
 
 #define CLUSTER_MEMBERS_MAX 64
 
@@ -47,10 +47,10 @@ struct cluster_ops {
     limits_at *limit;
 };
 
-/* cluster_new(base, dns, options, ops, arg): begins to connect. Borrows base,
+/* cluster_new(loop, dns, options, ops, arg): begins to connect. Borrows loop,
  * dns, ops and arg. Returns it owned, or NULL: out of memory. */
-[[nodiscard]] struct cluster *cluster_new(struct event_base *base,
-                                          struct evdns_base *dns,
+[[nodiscard]] struct cluster *cluster_new(struct loop *loop,
+                                          struct loop_dns *dns,
                                           const struct cluster_options *options,
                                           const struct cluster_ops *ops,
                                           void *arg);

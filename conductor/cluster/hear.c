@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "base/text.h"
 #include "conductor/cluster/internal.h"
 
@@ -37,7 +37,7 @@ static struct cluster_pool *pool_of(struct cluster *c, const redisReply *key)
 /* Logs once a minute for each pool. */
 static void complain(struct cluster_pool *p, const struct foreign_news *news)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(p->cluster->loop);
 
     if (p->fenced_us != 0 && now_us - p->fenced_us < FENCED_LOG_US)
         return;
@@ -60,11 +60,12 @@ static void take_entry(struct cluster_pool *p, const redisReply *entry)
     if (!batch)
         return;
     news = foreign_take(p->foreign, batch->str, batch->len,
-                        p->cluster->options.lease_us, clock_now_us());
+                        p->cluster->options.lease_us,
+                        loop_now_us(p->cluster->loop));
     if (news.fenced)
         complain(p, &news);
     if (news.own)
-        tell_echo(p, news.number, clock_now_us());
+        tell_echo(p, news.number, loop_now_us(p->cluster->loop));
     p->ask_due = p->ask_due || news.gap;
     p->asked = p->asked || news.asks;
     if (news.freed)
@@ -79,7 +80,7 @@ static void take_stream(struct cluster *c, const redisReply *stream)
     for (size_t i = 0; p && entries && i < entries->elements; i++)
         take_entry(p, entries->element[i]);
     if (p)
-        tell_due(p, clock_now_us());
+        tell_due(p, loop_now_us(p->cluster->loop));
 }
 
 static void on_read(void *arg, const struct redisReply *reply)
@@ -113,7 +114,7 @@ static void on_place(void *arg, const struct redisReply *reply)
         text_copy(p->place, sizeof(p->place), id ? id->str : "0-0");
         p->echoed = p->number;
         p->ask_due = p->asked = true;
-        tell_due(p, clock_now_us());
+        tell_due(p, loop_now_us(p->cluster->loop));
     }
     hear_on(c);
 }

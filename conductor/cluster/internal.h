@@ -3,9 +3,9 @@
 #ifndef CONDUCTOR_CLUSTER_INTERNAL_H
 #define CONDUCTOR_CLUSTER_INTERNAL_H
 
-#include <event2/event.h>
 #include <sys/queue.h>
 
+#include "base/loop/loop.h"
 #include "conductor/cluster/cluster.h"
 #include "conductor/cluster/event.h"
 #include "conductor/cluster/limits.h"
@@ -47,6 +47,7 @@ struct cluster_pool {
 };
 
 struct cluster {
+    struct loop *loop;
     struct cluster_options options;
     const struct cluster_ops *ops;
     void *arg;
@@ -55,9 +56,9 @@ struct cluster {
     char leader_key[CLUSTER_KEY_MAX]; /* of conductors of the same model */
     struct redis *redis;              /* for commands */
     struct redis *reader;             /* for reads that wait */
-    struct event *tick;
-    struct event *flush; /* pending: some batch waits to be sent */
-    struct event *due;   /* pending: tell_due() comes again */
+    struct loop_timer tick;
+    struct loop_timer flush; /* pending: some batch waits to be sent */
+    struct loop_timer due;   /* pending: tell_due() comes again */
     struct limits *limits;
     LIST_HEAD(, cluster_pool) pools;
     int n_pools;

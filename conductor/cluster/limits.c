@@ -9,16 +9,14 @@
  */
 #include "conductor/cluster/limits.h"
 
-#include <event2/event.h>
 #include <hiredis/hiredis.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/event_loop.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "base/redis/redis.h"
 #include "base/text.h"
 #include "conductor/cluster/internal.h"
@@ -102,7 +100,8 @@ struct limits {
     int64_t lease_us;
     limits_at *at;
     void *arg;
-    struct event *poll, *soon;
+    struct loop *loop;
+    struct loop_timer poll, soon;
     char sha[SHA_BYTES];        /* of the script in this Redis; "" = unknown */
     bool asking;                /* an answer is due */
     bool all_due;               /* clients without news are reported, too */
@@ -167,7 +166,7 @@ static void hear(struct limits *l, const redisReply *reply)
                                                   : (uint32_t)r[2]->integer);
     }
     l->counts.told++;
-    l->heard_us = clock_now_us();
+    l->heard_us = loop_now_us(l->loop);
     set_alone(l, false);
 }
 
@@ -285,19 +284,19 @@ static void report(struct limits *l)
     }
     r = malloc(sizeof(*r));
     if (r)
-        send_report(l, r, clock_now_us());
+        send_report(l, r, loop_now_us(l->loop));
     free(r);
 }
 
-static void on_soon(evutil_socket_t, short, void *arg)
+static void on_soon(void *arg)
 {
     report(arg);
 }
 
-static void on_poll(evutil_socket_t, short, void *arg)
+static void on_poll(void *arg)
 {
     struct limits *l = arg;
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(l->loop);
     struct joint_key *k;
     bool limited = false;
 
@@ -318,21 +317,22 @@ static void on_poll(evutil_socket_t, short, void *arg)
     report(l);
 }
 
-struct limits *limits_new(struct event_base *base, const char *id,
-                          int64_t lease_us, limits_at *at, void *arg)
+struct limits *limits_new(struct loop *loop, const char *id, int64_t lease_us,
+                          limits_at *at, void *arg)
 {
     struct limits *l = calloc(1, sizeof(*l));
 
     if (!l)
         return NULL;
+    l->loop = loop;
     l->id = id;
     l->lease_us = lease_us;
     l->at = at;
     l->arg = arg;
-    l->heard_us = clock_now_us();
-    l->poll = event_new(base, -1, EV_PERSIST, on_poll, l);
-    l->soon = event_new(base, -1, 0, on_soon, l);
-    if (l->poll && l->soon && event_loop_wait(l->poll, lease_us / POLLS) == 0)
+    l->heard_us = loop_now_us(l->loop);
+    loop_timer_init(loop, &l->poll, on_poll, l);
+    loop_timer_init(loop, &l->soon, on_soon, l);
+    if (loop_timer_repeat(&l->poll, lease_us / POLLS) == 0)
         return l;
     limits_free(l);
     return NULL;
@@ -342,8 +342,8 @@ void limits_free(struct limits *l)
 {
     if (!l)
         return;
-    event_loop_drop(l->poll);
-    event_loop_drop(l->soon);
+    loop_timer_stop(&l->poll);
+    loop_timer_stop(&l->soon);
     free(l);
 }
 
@@ -371,16 +371,16 @@ void limits_among(struct limits *l, size_t conductors)
 void limits_due(struct limits *l)
 {
     int64_t apart_us = APART_US * (l->conductors ? l->conductors : 1);
-    int64_t left_us = l->sent_us + apart_us - clock_now_us();
+    int64_t left_us = l->sent_us + apart_us - loop_now_us(l->loop);
     struct joint_key *k;
     bool due = false;
 
-    if (l->asking || event_pending(l->soon, EV_TIMEOUT, NULL))
+    if (l->asking || loop_timer_pending(&l->soon))
         return;
     for (size_t i = 0; !due && (k = l->at(l->arg, i)); i++)
         due = k->due && joint_has(k);
     if (due)
-        event_loop_wait(l->soon, left_us > 0 ? left_us : 0);
+        loop_timer_start(&l->soon, left_us > 0 ? left_us : 0);
 }
 
 struct limits_counts limits_counts(const struct limits *l)

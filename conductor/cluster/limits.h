@@ -12,9 +12,9 @@
 
 #include "conductor/core/share/joint.h"
 
-struct event_base;
-struct redis;
 struct limits;
+struct loop;
+struct redis;
 
 #define LIMITS_MAX 64 /* clients; further ones have no common limits */
 
@@ -26,9 +26,9 @@ struct limits_counts {
     bool alone;    /* the book is unreachable: each conductor has its share */
 };
 
-/* limits_new(base, id, lease_us, at, arg): borrows all but the lease. id: this
+/* limits_new(loop, id, lease_us, at, arg): borrows all but the lease. id: this
  * conductor's name in the book. Returns it owned, or NULL: out of memory. */
-[[nodiscard]] struct limits *limits_new(struct event_base *base, const char *id,
+[[nodiscard]] struct limits *limits_new(struct loop *loop, const char *id,
                                         int64_t lease_us, limits_at *at,
                                         void *arg);
 

@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/cluster/internal.h"
 
 /* The largest state_lease_ms, for the script and for C. */
@@ -216,7 +216,7 @@ static void refuse_lease(struct cluster *c, const char *why)
 static void on_renewed(void *arg, const struct redisReply *reply)
 {
     struct cluster *c = arg;
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(c->loop);
     /* Redis renewed it after that: the lease lasts at least until then. */
     int64_t until_us = c->renew_us + c->options.lease_us;
     struct cluster_pool *p;
@@ -287,7 +287,7 @@ void registry_renew(struct cluster *c)
     snprintf(led, sizeof(led), "%" PRIu64, c->led_token);
     words[n++] = own;
     words[n++] = led;
-    c->renew_us = clock_now_us();
+    c->renew_us = loop_now_us(c->loop);
     c->renewing = redis_command(c->redis, (struct redis_done){on_renewed, c}, n,
                                 words, NULL) == 0;
     free(words);

@@ -8,9 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/event_loop.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/cluster/internal.h"
 
 #define FLUSH_US 1000
@@ -68,7 +67,7 @@ void tell_flush(struct cluster_pool *p)
 
     if (p->out.len == 0)
         return;
-    p->flushed_us = clock_now_us();
+    p->flushed_us = loop_now_us(p->cluster->loop);
     if (p->out.failed ||
         redis_command(c->redis, (struct redis_done){on_added, c}, 8, words,
                       lens)) {
@@ -96,15 +95,15 @@ static void put_event(struct cluster_pool *p, struct cluster_event *e)
 {
     struct codec c = codec_writer(&p->out);
     const struct cluster_wire wire = {.names = p->names,
-                                      .now_us = clock_now_us()};
+                                      .now_us = loop_now_us(p->cluster->loop)};
 
     if (p->out.len == 0)
         put_head(p, wire.now_us);
     cluster_event_fields(&c, &wire, e);
     if (p->out.len >= FLUSH_BYTES)
         tell_flush(p);
-    else if (!event_pending(p->cluster->flush, EV_TIMEOUT, NULL))
-        event_loop_wait(p->cluster->flush, FLUSH_US);
+    else if (!loop_timer_pending(&p->cluster->flush))
+        loop_timer_start(&p->cluster->flush, FLUSH_US);
 }
 
 static void put_prefill(struct cluster_pool *p, uint32_t instance,
@@ -113,8 +112,8 @@ static void put_prefill(struct cluster_pool *p, uint32_t instance,
     struct cluster_event e = {.kind = CLUSTER_PREFILL, .request = request};
     size_t *n_keys = &e.prefill.request.n_keys;
 
-    if (pool_read_prefill(p->pool, instance, request, clock_now_us(),
-                          &e.prefill))
+    if (pool_read_prefill(p->pool, instance, request,
+                          loop_now_us(p->cluster->loop), &e.prefill))
         return;
     if (*n_keys > p->keys_left)
         *n_keys = p->keys_left;
@@ -167,8 +166,8 @@ static bool turn_of(struct cluster *c, int64_t last_us, int64_t every_us,
 {
     int64_t wait_us = last_us == 0 ? 0 : last_us + every_us - now_us;
 
-    if (wait_us > 0 && !event_pending(c->due, EV_TIMEOUT, NULL))
-        event_loop_wait(c->due, wait_us < ALL_US ? wait_us : ALL_US);
+    if (wait_us > 0 && !loop_timer_pending(&c->due))
+        loop_timer_start(&c->due, wait_us < ALL_US ? wait_us : ALL_US);
     return wait_us <= 0;
 }
 
@@ -203,7 +202,7 @@ static bool can_tell(const struct cluster *c)
 void tell_beat(struct cluster_pool *p)
 {
     if (can_tell(p->cluster) && !p->all_due && p->number == p->beaten) {
-        put_head(p, clock_now_us());
+        put_head(p, loop_now_us(p->cluster->loop));
         tell_flush(p);
     }
     if (p->echoed < p->beaten_before)
@@ -256,7 +255,7 @@ void cluster_decided(struct cluster_pool *p, const struct cluster_request *r)
     p->keys_left = ALL_KEYS; /* enough for any one */
     put_request(p, r);
     /* Sent at once: others must not decide the same. */
-    if (clock_now_us() - p->flushed_us >= FLUSH_US)
+    if (loop_now_us(p->cluster->loop) - p->flushed_us >= FLUSH_US)
         tell_flush(p);
 }
 
@@ -308,5 +307,5 @@ void cluster_joined(struct cluster_pool *p)
         return;
     foreign_doubt(p->foreign);
     p->ask_due = true;
-    tell_due(p, clock_now_us());
+    tell_due(p, loop_now_us(p->cluster->loop));
 }

@@ -8,8 +8,6 @@
  * own name resolves to this machine can read, too.
  */
 #include <errno.h>
-#include <event2/buffer.h>
-#include <event2/bufferevent.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,6 +16,7 @@
 #include "base/log.h"
 #include "base/secret.h"
 #include "conductor/front/routes.h"
+#include "conductor/json/text_buf.h"
 
 /* A day: the longest that a drain may take. */
 #define LIMIT_MAX_MS 86400000

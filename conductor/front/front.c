@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "conductor/front/cors.h"
 #include "conductor/front/internal.h"
 #include "conductor/front/routes.h"
@@ -230,11 +230,11 @@ static int open_door(struct front *front, struct front_door *door,
 {
     door->front = front;
     door->serves = serves;
-    return http_server_new(front->base, options, &handlers, door,
+    return http_server_new(front->loop, options, &handlers, door,
                            &door->server);
 }
 
-int front_new(struct event_base *base, struct models *models,
+int front_new(struct loop *loop, struct models *models,
               const struct front_options *options, struct front **out)
 {
     struct front *front = calloc(1, sizeof(*front));
@@ -245,12 +245,10 @@ int front_new(struct event_base *base, struct models *models,
     front->models = models;
     front->native = models_native(models);
     front->options = *options;
-    front->base = base;
-    rc = metrics_init_scrapes(front);
-    if (rc == 0)
-        rc = open_door(front, &front->door, &options->http, DOOR_BOTH);
+    front->loop = loop;
+    metrics_init_scrapes(front);
+    rc = open_door(front, &front->door, &options->http, DOOR_BOTH);
     if (rc) {
-        event_loop_drop(front->scrapes.turn);
         free(front);
         return rc;
     }
@@ -283,7 +281,7 @@ void front_free(struct front *front)
     /* The gone callbacks of the connections end every completion. */
     http_server_free(front->admin.server);
     http_server_free(front->door.server);
-    event_loop_drop(front->scrapes.turn);
+    loop_timer_stop(&front->scrapes.turn);
     watch_free(front->watch);
     free(front);
 }

@@ -20,6 +20,7 @@
 #include "conductor/service/service.h"
 
 struct front;
+struct loop;
 struct secret;
 
 struct front_options {
@@ -54,13 +55,13 @@ void front_options_default(struct front_options *options);
 
 /*
  * Start to listen and serve.
- *   base     borrowed, outlives the front; all work happens on its loop
+ *   loop     borrowed, outlives the front; all work happens on its loop
  *   models   borrowed, outlive the front
  *   options  borrowed until return
  * Returns 0 with *out owned by the caller; -EADDRINUSE, -EADDRNOTAVAIL,
  * -EACCES or another negative errno when it can't listen; -ENOMEM.
  */
-[[nodiscard]] int front_new(struct event_base *base, struct models *models,
+[[nodiscard]] int front_new(struct loop *loop, struct models *models,
                             const struct front_options *options,
                             struct front **out);
 

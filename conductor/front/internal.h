@@ -4,6 +4,7 @@
 
 #include <sys/queue.h>
 
+#include "base/loop/loop.h"
 #include "conductor/front/front.h"
 #include "conductor/front/openai/body/body.h"
 
@@ -24,7 +25,7 @@ enum front_doors {
 /* Clients that read /metrics. */
 struct scrapes {
     TAILQ_HEAD(, scrape) list; /* the next one to write first */
-    struct event *turn;        /* pending while there is one */
+    struct loop_timer turn;    /* pending while there is one */
     size_t n;                  /* with those that wait for their client */
 };
 
@@ -33,7 +34,7 @@ struct front {
     struct service *native; /* of native workers; NULL = none */
     struct front_door door, admin;
     struct front_options options;
-    struct event_base *base;
+    struct loop *loop;
     struct scrapes scrapes;
     size_t in_flight;
     uint64_t paths_refused;                     /* requests for paths that no
@@ -65,9 +66,9 @@ typedef void front_serve_fn(const struct front_call *call);
 #define ADMIN_INSTANCE_PATH "/admin/instances/"
 front_serve_fn view_models, view_ready;
 /* Writers of the spans of /admin/history, as of a route. */
-int view_history(const struct models *models, struct evbuffer *out);
-int view_history_5m(const struct models *models, struct evbuffer *out);
-int view_history_24h(const struct models *models, struct evbuffer *out);
+int view_history(const struct models *models, struct text_buf *out);
+int view_history_5m(const struct models *models, struct text_buf *out);
+int view_history_24h(const struct models *models, struct text_buf *out);
 front_serve_fn view_written;    /* the output of route->write */
 front_serve_fn view_metrics;    /* scrape.c */
 front_serve_fn view_explain;    /* a request, by its id */
@@ -76,7 +77,7 @@ front_serve_fn change_replicas; /* how many hold a prompt */
 front_serve_fn view_model;      /* a model, by its name */
 
 /* scrape.c: call it before view_metrics(). Returns 0 or -ENOMEM. */
-[[nodiscard]] int metrics_init_scrapes(struct front *front);
+void metrics_init_scrapes(struct front *front);
 
 /* views.c: answers with a 500 "out_of_memory". */
 void view_no_memory(struct http_conn *conn);

@@ -1,10 +1,10 @@
 /* Comments in a stream that waits. */
 #include "conductor/front/keepalive.h"
 
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "conductor/front/internal.h"
 
-static void on_time(evutil_socket_t, short, void *arg)
+static void on_time(void *arg)
 {
     static const char comment[] = ": keep-alive\n\n";
     struct keepalive *k = arg;
@@ -26,14 +26,12 @@ void keepalive_start(struct keepalive *k, const struct front *front,
     int64_t us = front->options.keepalive_us;
 
     *k = (struct keepalive){.conn = conn, .begin = begin, .arg = arg};
+    loop_timer_init(front->loop, &k->timer, on_time, k);
     if (us > 0)
-        k->timer = event_new(front->base, -1, EV_PERSIST, on_time, k);
-    if (k->timer)
-        (void)!event_loop_wait(k->timer, us); /* no comments are sent, then */
+        loop_timer_repeat(&k->timer, us);
 }
 
 void keepalive_stop(struct keepalive *k)
 {
-    event_loop_drop(k->timer);
-    k->timer = NULL;
+    loop_timer_stop(&k->timer);
 }

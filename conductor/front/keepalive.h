@@ -8,12 +8,13 @@
 
 #include <stdbool.h>
 
-struct event;
+#include "base/loop/loop.h"
+
 struct front;
 struct http_conn;
 
 struct keepalive {
-    struct event *timer; /* owned; NULL = no comments are sent */
+    struct loop_timer timer; /* pending while comments are sent */
     struct http_conn *conn;
     void (*begin)(void *arg); /* sends the head */
     void *arg;

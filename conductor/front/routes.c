@@ -8,14 +8,14 @@
 
 #define DECISIONS_MAX 16
 
-static int write_instances(const struct models *models, struct evbuffer *out)
+static int write_instances(const struct models *models, struct text_buf *out)
 {
     return models_instances(models, SIZE_MAX, out);
 }
 
 /* Decisions show what clients asked for: their route needs the same right as
  * changes. */
-static int write_decisions(const struct models *models, struct evbuffer *out)
+static int write_decisions(const struct models *models, struct text_buf *out)
 {
     return models_decisions(models, DECISIONS_MAX, out);
 }

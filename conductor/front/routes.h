@@ -13,7 +13,7 @@ struct route {
     bool types;             /* it checks the Content-Type itself */
     bool keyed;             /* needs the right to change, even to look */
     /* Appends the JSON of view_written() to `out`. Returns 0 or -ENOMEM. */
-    int (*write)(const struct models *models, struct evbuffer *out);
+    int (*write)(const struct models *models, struct text_buf *out);
 };
 
 /* Returns the path behind the call's route. */

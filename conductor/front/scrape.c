@@ -5,13 +5,13 @@
  * SCRAPES_MAX; limits on unread output do not apply.
  */
 #include <errno.h>
-#include <event2/buffer.h>
-#include <event2/event.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/queue.h>
 
+#include "base/loop/loop.h"
 #include "conductor/front/internal.h"
+#include "conductor/json/text_buf.h"
 
 #define UNSENT_BYTES ((size_t)256 << 10)
 #define SCRAPES_MAX 16
@@ -24,18 +24,18 @@ struct scrape {
     bool waits; /* for its client; not in the list then */
 };
 
-static int put(struct evbuffer *out, const char *name, const char *type,
+static int put(struct text_buf *out, const char *name, const char *type,
                const char *help, uint64_t value)
 {
-    return evbuffer_add_printf(out,
-                               "# HELP conductor_http_%s %s\n"
-                               "# TYPE conductor_http_%s %s\n"
-                               "conductor_http_%s %" PRIu64 "\n",
-                               name, help, name, type, name, value) < 0;
+    return text_buf_printf(out,
+                           "# HELP conductor_http_%s %s\n"
+                           "# TYPE conductor_http_%s %s\n"
+                           "conductor_http_%s %" PRIu64 "\n",
+                           name, help, name, type, name, value) < 0;
 }
 
 /* Counts of the clients' door. */
-static int write_door(const struct front *front, struct evbuffer *out)
+static int write_door(const struct front *front, struct text_buf *out)
 {
     const struct http_stats *s = http_server_stats(front->door.server);
     const struct {
@@ -79,19 +79,19 @@ static int write_door(const struct front *front, struct evbuffer *out)
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         bad |= put(out, all[i].name, all[i].type, all[i].help, all[i].value);
-    bad |= evbuffer_add_printf(
+    bad |= text_buf_printf(
                out, "# HELP conductor_http_responses_total Responses by class "
                     "of status.\n"
                     "# TYPE conductor_http_responses_total counter\n") < 0;
     for (int i = 2; i <= 5; i++)
-        bad |= evbuffer_add_printf(out,
-                                   "conductor_http_responses_total{class=\""
-                                   "%dxx\"} %" PRIu64 "\n",
-                                   i, s->by_class[i]) < 0;
+        bad |= text_buf_printf(out,
+                               "conductor_http_responses_total{class=\""
+                               "%dxx\"} %" PRIu64 "\n",
+                               i, s->by_class[i]) < 0;
     return bad ? -ENOMEM : 0;
 }
 
-static int write_certificates(const struct front *front, struct evbuffer *out)
+static int write_certificates(const struct front *front, struct text_buf *out)
 {
     const struct {
         const char *option;
@@ -101,14 +101,14 @@ static int write_certificates(const struct front *front, struct evbuffer *out)
         {"worker_tls_certificate", front->workers_expire_s},
     };
     int bad =
-        evbuffer_add_printf(
+        text_buf_printf(
             out, "# HELP conductor_certificate_expires_seconds Unix time at "
                  "which the first certificate in an option's file expires.\n# "
                  "TYPE conductor_certificate_expires_seconds gauge\n") < 0;
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         if (all[i].until_s)
-            bad |= evbuffer_add_printf(
+            bad |= text_buf_printf(
                        out,
                        "conductor_certificate_expires_seconds{option=\"%s\"} "
                        "%" PRId64 "\n",
@@ -131,30 +131,28 @@ static void line_up(struct scrape *s)
 
     s->waits = false;
     TAILQ_INSERT_TAIL(&all->list, s, entry);
-    if (!event_pending(all->turn, EV_TIMEOUT, NULL))
-        event_add(all->turn, &(struct timeval){0, 0});
+    if (!loop_timer_pending(&all->turn))
+        loop_timer_start(&all->turn, 0);
 }
 
 /* Sends the next piece, of at least one byte. Returns 1: there are more; 0; or
  * a negative errno. */
 static int send_piece(struct scrape *s)
 {
-    struct evbuffer *out = evbuffer_new();
-    int more = out ? models_report_next(s->report, out) : -ENOMEM;
+    struct text_buf out;
 
+    text_buf_init(&out, SIZE_MAX);
+    int more = models_report_next(s->report, &out);
     if (more == 0 &&
-        (write_door(s->front, out) || write_certificates(s->front, out)))
+        (write_door(s->front, &out) || write_certificates(s->front, &out)))
         more = -ENOMEM;
-    size_t n = more >= 0 ? evbuffer_get_length(out) : 0;
-    const void *piece = n ? evbuffer_pullup(out, -1) : NULL;
-    if (n && (!piece || http_write(s->conn, piece, n)))
+    if (more >= 0 && out.len && http_write(s->conn, out.data, out.len))
         more = -ENOMEM;
-    if (out)
-        evbuffer_free(out);
+    text_buf_fini(&out);
     return more;
 }
 
-static void on_turn(evutil_socket_t, short, void *arg)
+static void on_turn(void *arg)
 {
     struct front *front = arg;
     struct scrape *s = TAILQ_FIRST(&front->scrapes.list);
@@ -178,7 +176,7 @@ static void on_turn(evutil_socket_t, short, void *arg)
             http_end(conn);
     }
     if (!TAILQ_EMPTY(&front->scrapes.list))
-        event_add(front->scrapes.turn, &(struct timeval){0, 0});
+        loop_timer_start(&front->scrapes.turn, 0);
 }
 
 static void on_taken(void *arg)
@@ -194,11 +192,10 @@ static void on_gone(void *arg)
     free_scrape(arg);
 }
 
-int metrics_init_scrapes(struct front *front)
+void metrics_init_scrapes(struct front *front)
 {
     TAILQ_INIT(&front->scrapes.list);
-    front->scrapes.turn = event_new(front->base, -1, 0, on_turn, front);
-    return front->scrapes.turn ? 0 : -ENOMEM;
+    loop_timer_init(front->loop, &front->scrapes.turn, on_turn, front);
 }
 
 void view_metrics(const struct front_call *call)

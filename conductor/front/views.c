@@ -1,7 +1,6 @@
 /* Views: models, health, readiness, why a request went where it went, where
  * native workers have blocks, and how many shall have them. */
 #include <errno.h>
-#include <event2/buffer.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,6 +8,7 @@
 #include "conductor/front/chain.h"
 #include "conductor/front/openai/reply.h"
 #include "conductor/front/routes.h"
+#include "conductor/json/text_buf.h"
 
 /* Limit on /v1/models: some thousand names, of several models. */
 #define MODELS_BYTES (16u << 20)
@@ -170,45 +170,40 @@ void view_ready(const struct front_call *call)
     text_buf_fini(&buf);
 }
 
-/* Answers with the JSON in buf, or, if rc is not 0 or buf NULL, with out of
- * memory; rc -ENOENT, -EBUSY: it was answered. Takes buf. */
-static void view_reply(struct http_conn *conn, struct evbuffer *buf, int rc)
+/* Answers with the JSON in buf, or, if rc is not 0, with out of memory; rc
+ * -ENOENT, -EBUSY: it was answered. Frees buf. */
+static void view_reply(struct http_conn *conn, struct text_buf *buf, int rc)
 {
-    const void *body = buf && !rc ? evbuffer_pullup(buf, -1) : NULL;
-
-    if (body)
-        http_reply(conn, 200, "application/json", body,
-                   evbuffer_get_length(buf));
+    if (rc == 0)
+        http_reply(conn, 200, "application/json", buf->data, buf->len);
     else if (rc != -ENOENT && rc != -EBUSY)
         view_no_memory(conn);
-    if (buf)
-        evbuffer_free(buf);
+    text_buf_fini(buf);
 }
 
-int view_history(const struct models *models, struct evbuffer *out)
+int view_history(const struct models *models, struct text_buf *out)
 {
     return models_history(models, HISTORY_1H, out);
 }
 
-int view_history_5m(const struct models *models, struct evbuffer *out)
+int view_history_5m(const struct models *models, struct text_buf *out)
 {
     return models_history(models, HISTORY_5M, out);
 }
 
-int view_history_24h(const struct models *models, struct evbuffer *out)
+int view_history_24h(const struct models *models, struct text_buf *out)
 {
     return models_history(models, HISTORY_24H, out);
 }
 
 void view_written(const struct front_call *call)
 {
-    struct evbuffer *buf;
+    struct text_buf buf;
 
     if (call->route->keyed && !admin_may_change(call))
         return;
-    buf = evbuffer_new();
-    view_reply(call->conn, buf,
-               buf ? call->route->write(call->front->models, buf) : -ENOMEM);
+    text_buf_init(&buf, SIZE_MAX);
+    view_reply(call->conn, &buf, call->route->write(call->front->models, &buf));
 }
 
 /* Reads which blocks the request is about. On false it was answered. */
@@ -226,36 +221,34 @@ static bool read_chain(const struct front_call *call, bool copies,
 
 void view_blocks(const struct front_call *call)
 {
-    struct evbuffer *buf;
+    struct text_buf buf;
     struct chain chain;
     int rc;
 
     if (!read_chain(call, false, &chain))
         return;
-    buf = evbuffer_new();
-    rc = buf ? models_blocks(call->front->models, chain.key, chain.tokens,
-                             chain.n, buf)
-             : -ENOMEM;
+    text_buf_init(&buf, SIZE_MAX);
+    rc = models_blocks(call->front->models, chain.key, chain.tokens, chain.n,
+                       &buf);
     chain_fini(&chain);
     if (rc == -ENOENT)
         http_refuse(call->conn, 404, "no_native_workers", NULL,
                     "this server has no native workers");
-    view_reply(call->conn, buf, rc);
+    view_reply(call->conn, &buf, rc);
 }
 
 void change_replicas(const struct front_call *call)
 {
     char peer[HTTP_PEER_BYTES];
-    struct evbuffer *buf;
+    struct text_buf buf;
     struct chain chain;
     int rc;
 
     if (!admin_may_change(call) || !read_chain(call, true, &chain))
         return;
-    buf = evbuffer_new();
-    rc = buf ? models_replicas(call->front->models, chain.tokens, chain.n,
-                               chain.copies, buf)
-             : -ENOMEM;
+    text_buf_init(&buf, SIZE_MAX);
+    rc = models_replicas(call->front->models, chain.tokens, chain.n,
+                         chain.copies, &buf);
     if (rc != -ENOENT && rc != -EBUSY) {
         http_peer(call->conn, peer);
         log_info(
@@ -270,7 +263,7 @@ void change_replicas(const struct front_call *call)
     else if (rc == -ENOENT)
         http_refuse(call->conn, 404, "no_blocks", NULL,
                     "no native worker has a block of this prompt");
-    view_reply(call->conn, buf, rc);
+    view_reply(call->conn, &buf, rc);
 }
 
 /* Returns the request's id within an answer's: without "cmpl-" or
@@ -287,19 +280,20 @@ static const char *in_answers_id(const char *id)
 void view_explain(const struct front_call *call)
 {
     struct http_slice id = routes_rest(call);
-    struct evbuffer *buf = evbuffer_new();
+    struct text_buf buf;
     char text[64] = "";
-    int rc = buf ? -ENOENT : -ENOMEM;
+    int rc = -ENOENT;
 
+    text_buf_init(&buf, SIZE_MAX);
     if (id.n < sizeof(text))
         memcpy(text, id.at, id.n);
-    if (buf && *text)
-        rc = models_explain(call->front->models, text, buf);
+    if (*text)
+        rc = models_explain(call->front->models, text, &buf);
     if (rc == -ENOENT && *in_answers_id(text))
-        rc = models_explain(call->front->models, in_answers_id(text), buf);
+        rc = models_explain(call->front->models, in_answers_id(text), &buf);
     if (rc == -ENOENT)
         http_refuse(call->conn, 404, "unknown_request", NULL,
                     "request: \"%.*s\": is unknown, or no longer kept",
                     id.n < 40 ? (int)id.n : 40, id.at);
-    view_reply(call->conn, buf, rc);
+    view_reply(call->conn, &buf, rc);
 }

@@ -49,7 +49,7 @@ void text_buf_puts(struct text_buf *b, const char *text)
     text_buf_add(b, text, strlen(text));
 }
 
-void text_buf_printf(struct text_buf *b, const char *format, ...)
+int text_buf_printf(struct text_buf *b, const char *format, ...)
 {
     char piece[1024];
     va_list args;
@@ -58,12 +58,17 @@ void text_buf_printf(struct text_buf *b, const char *format, ...)
     va_start(args, format);
     n = vsnprintf(piece, sizeof(piece), format, args);
     va_end(args);
-    if (n < 0 || (size_t)n >= sizeof(piece)) {
-        if (!b->error)
-            b->error = -ENOBUFS;
-        return;
+    if (n < 0 && !b->error)
+        b->error = -EINVAL;
+    if (n < 0 || (size_t)n < sizeof(piece)) {
+        text_buf_add(b, piece, n < 0 ? 0 : (size_t)n);
+    } else if (text_buf_reserve(b, (size_t)n + 1) == 0) {
+        va_start(args, format);
+        b->len +=
+            (size_t)vsnprintf(b->data + b->len, (size_t)n + 1, format, args);
+        va_end(args);
     }
-    text_buf_add(b, piece, (size_t)n);
+    return b->error;
 }
 
 /* Appends an escaped control character, quote or backslash. */

@@ -40,8 +40,8 @@ void text_buf_add(struct text_buf *b, const void *bytes, size_t n);
 /* Appends a C string, borrowed. */
 void text_buf_puts(struct text_buf *b, const char *text);
 
-/* Appends as printf does; one piece is at most 1023 bytes, or -ENOBUFS. */
-void text_buf_printf(struct text_buf *b, const char *format, ...)
+/* Appends as printf does. Returns b->error. */
+int text_buf_printf(struct text_buf *b, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /*

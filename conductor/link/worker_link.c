@@ -6,14 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/certificate.h"
-#include "base/clock.h"
-#include "base/event_loop.h"
 #include "base/frame_conn.h"
 #include "base/handshake.h"
 #include "base/listener.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "base/strangers.h"
 
 /* A prompt of 126,000 tokens takes half a megabyte. */
@@ -33,9 +33,9 @@ struct worker_link {
 };
 
 struct worker_links {
-    struct event_base *base;
+    struct loop *loop;
     struct listener *listener;
-    struct event *tick;
+    struct loop_timer tick;
     int64_t tick_us; /* when on_tick() last ran */
     const struct worker_link_ops *ops;
     void *arg;
@@ -107,7 +107,7 @@ static void link_join(struct worker_link *link)
         return;
     }
     link->joined = true;
-    link->last_frame_us = clock_now_us();
+    link->last_frame_us = loop_now_us(l->loop);
     strangers_remove(&l->strangers, &link->stranger);
     frame_conn_take(link->conn, PAYLOAD_LIMIT_BYTES);
     struct wire_buf buf;
@@ -143,7 +143,7 @@ static int on_frame(void *arg, const struct frame_header *h,
         link_opening(link, h, payload);
         return 0;
     }
-    link->last_frame_us = clock_now_us();
+    link->last_frame_us = loop_now_us(link->links->loop);
     int rc = h->type == FRAME_ERROR
                  ? handshake_refused(link->conn, payload, h->length,
                                      "it refuses this conductor")
@@ -170,7 +170,7 @@ static void make_room(struct worker_links *l)
     link_free(surplus->owner);
 }
 
-static void on_accept(void *arg, evutil_socket_t fd)
+static void on_accept(void *arg, int fd)
 {
     struct worker_links *l = arg;
     struct frame_conn_limits limits = {
@@ -182,13 +182,13 @@ static void on_accept(void *arg, evutil_socket_t fd)
     struct worker_link *link = calloc(1, sizeof(*link));
     if (!link || certificate_show(l->certificate, &limits.ssl)) {
         free(link);
-        evutil_closesocket(fd);
+        close(fd);
         return;
     }
     link->links = l;
     link->handshake.secret = l->config.secret;
-    link->last_frame_us = clock_now_us();
-    link->conn = frame_conn_new(l->base, fd, &limits, &conn_ops, link);
+    link->last_frame_us = loop_now_us(l->loop);
+    link->conn = frame_conn_new(l->loop, fd, &limits, &conn_ops, link);
     if (!link->conn) {
         free(link);
         return;
@@ -204,11 +204,11 @@ static int64_t tick_us(const struct worker_links *l)
     return l->config.timeout_ms / 4 * 1000;
 }
 
-static void on_tick(evutil_socket_t, short, void *arg)
+static void on_tick(void *arg)
 {
     struct worker_links *l = arg;
-    int64_t now_us = clock_now_us();
-    int64_t away_us = event_loop_away_us(&l->tick_us, now_us, tick_us(l));
+    int64_t now_us = loop_now_us(l->loop);
+    int64_t away_us = loop_away_us(&l->tick_us, now_us, tick_us(l));
     struct worker_link *k;
 
     TAILQ_FOREACH(k, &l->links, link)
@@ -231,7 +231,7 @@ static void on_tick(evutil_socket_t, short, void *arg)
     }
 }
 
-struct worker_links *worker_links_new(struct event_base *base,
+struct worker_links *worker_links_new(struct loop *loop,
                                       const struct worker_links_config *config,
                                       const struct worker_link_ops *ops,
                                       void *arg, char err[MSG_TEXT_MAX])
@@ -241,21 +241,21 @@ struct worker_links *worker_links_new(struct event_base *base,
     snprintf(err, MSG_TEXT_MAX, "out of memory");
     if (!l)
         return NULL;
-    l->base = base;
+    l->loop = loop;
     l->config = *config;
     l->ops = ops;
     l->arg = arg;
     TAILQ_INIT(&l->links);
     strangers_init(&l->strangers);
     char why[MSG_TEXT_MAX];
-    if (listener_new(base, config->host, config->port, on_accept, l,
+    if (listener_new(loop, config->host, config->port, on_accept, l,
                      &l->listener, why, sizeof(why))) {
         snprintf(err, MSG_TEXT_MAX, "worker_listen: %.480s", why);
         goto fail;
     }
-    l->tick_us = clock_now_us();
-    l->tick = event_new(base, -1, EV_PERSIST, on_tick, l);
-    if (!l->tick || event_loop_wait(l->tick, tick_us(l)))
+    l->tick_us = loop_now_us(l->loop);
+    loop_timer_init(loop, &l->tick, on_tick, l);
+    if (loop_timer_repeat(&l->tick, tick_us(l)))
         goto fail;
     return l;
 fail:
@@ -278,7 +278,7 @@ void worker_links_free(struct worker_links *l)
     SSL_CTX_free(l->certificate);
     while (!TAILQ_EMPTY(&l->links))
         link_free(TAILQ_FIRST(&l->links));
-    event_loop_drop(l->tick);
+    loop_timer_stop(&l->tick);
     listener_free(l->listener);
     free(l);
 }

@@ -9,16 +9,16 @@
 #ifndef CONDUCTOR_LINK_WORKER_LINK_H
 #define CONDUCTOR_LINK_WORKER_LINK_H
 
-#include <event2/event.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/frame_conn.h"
 #include "proto/message.h"
 
+struct loop;
 struct secret;
-struct worker_links;
 struct worker_link;
+struct worker_links;
 
 struct worker_link_ops {
     /* Called when a worker opens a link. Accepts it: fills in
@@ -46,9 +46,9 @@ struct worker_links_config {
     int64_t heartbeat_ms, timeout_ms;
 };
 
-/* worker_links_new(base, config, ops, arg, err): listens. Borrows base, ops
+/* worker_links_new(loop, config, ops, arg, err): listens. Borrows loop, ops
  * and arg. Returns owned, or NULL with a reason in err (MSG_TEXT_MAX). */
-struct worker_links *worker_links_new(struct event_base *base,
+struct worker_links *worker_links_new(struct loop *loop,
                                       const struct worker_links_config *config,
                                       const struct worker_link_ops *ops,
                                       void *arg, char err[MSG_TEXT_MAX]);

@@ -1,12 +1,12 @@
 /* The admin view of instances: list, add, remove, drain, switch. */
 #include <errno.h>
-#include <event2/buffer.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json_fields.h"
+#include "conductor/json/text_buf.h"
 #include "conductor/service/engine/costs.h"
 #include "conductor/service/models.h"
 
@@ -21,15 +21,15 @@ static const char *health_name(enum pool_health health)
     return names[health];
 }
 
-static int put_text(struct evbuffer *out, const char *name, const char *text)
+static int put_text(struct text_buf *out, const char *name, const char *text)
 {
     char escaped[2 * ENGINE_URL_MAX];
 
     metrics_escape(text, escaped);
-    return evbuffer_add_printf(out, ",\"%s\":\"%s\"", name, escaped);
+    return text_buf_printf(out, ",\"%s\":\"%s\"", name, escaped);
 }
 
-static int put_entry(struct evbuffer *out, const struct fleet_entry *entry,
+static int put_entry(struct text_buf *out, const struct fleet_entry *entry,
                      const struct engine_config *c, size_t exchanges)
 {
     int bad = put_text(out, "kind", engine_kind_name(c->kind)) < 0;
@@ -38,12 +38,12 @@ static int put_entry(struct evbuffer *out, const struct fleet_entry *entry,
         bad |= put_text(out, "url", c->url_text) < 0;
     bad |= put_text(out, "from", fleet_origin_name(entry->origin)) < 0;
     bad |= put_text(out, "entry", entry->config.name) < 0;
-    bad |= evbuffer_add_printf(out, ",\"exchanges\":%zu}", exchanges) < 0;
+    bad |= text_buf_printf(out, ",\"exchanges\":%zu}", exchanges) < 0;
     return bad;
 }
 
 /* Writes an engine whose model is not known yet. */
-static int put_scout(struct evbuffer *out, const struct scout *s)
+static int put_scout(struct text_buf *out, const struct scout *s)
 {
     const struct drains *drains = &s->of->fleet->models->drains;
     bool is_drained = drains_has(drains, s->wanted.name) ||
@@ -51,30 +51,29 @@ static int put_scout(struct evbuffer *out, const struct scout *s)
     char name[2 * ENGINE_NAME_MAX];
 
     metrics_escape(s->wanted.name, name);
-    return (evbuffer_add_printf(out,
-                                "{\"name\":\"%s\",\"model\":null,"
-                                "\"state\":\"starting\"%s",
-                                name,
-                                is_drained ? ",\"drained\":true" : "") < 0) |
+    return (text_buf_printf(out,
+                            "{\"name\":\"%s\",\"model\":null,"
+                            "\"state\":\"starting\"%s",
+                            name, is_drained ? ",\"drained\":true" : "") < 0) |
            put_entry(out, s->of, &s->wanted, 0);
 }
 
 /* Writes the aliases and adapters of an engine. */
-static int put_names(struct evbuffer *out, const struct engine *e)
+static int put_names(struct text_buf *out, const struct engine *e)
 {
     const char *name, *comma = "";
-    int bad = evbuffer_add_printf(out, ",\"names\":[") < 0;
+    int bad = text_buf_printf(out, ",\"names\":[") < 0;
 
     for (size_t i = 1; (name = engine_name(&e->own, i)); i++, comma = ",") {
         char escaped[2 * ENGINE_MODEL_MAX];
 
         metrics_escape(name, escaped);
-        bad |= evbuffer_add_printf(out, "%s\"%s\"", comma, escaped) < 0;
+        bad |= text_buf_printf(out, "%s\"%s\"", comma, escaped) < 0;
     }
-    return bad | (evbuffer_add_printf(out, "]") < 0);
+    return bad | (text_buf_printf(out, "]") < 0);
 }
 
-static int put_instance(struct evbuffer *out, const struct service *s,
+static int put_instance(struct text_buf *out, const struct service *s,
                         const struct pool_instance *in)
 {
     const struct engine *e = engine_at(s, in->slot);
@@ -82,7 +81,7 @@ static int put_instance(struct evbuffer *out, const struct service *s,
     int bad;
 
     metrics_escape(in->name, name);
-    bad = evbuffer_add_printf(out, "{\"name\":\"%s\"", name) < 0;
+    bad = text_buf_printf(out, "{\"name\":\"%s\"", name) < 0;
     bad |= put_text(out, "model", s->model.name) < 0;
     bad |= put_text(out, "role",
                     e ? engine_role_name(e->config->role)
@@ -95,18 +94,18 @@ static int put_instance(struct evbuffer *out, const struct service *s,
         bad |= put_text(out, "next_role",
                         proto_role_name((uint8_t)in->next_role)) < 0;
     if (in->held)
-        bad |= evbuffer_add_printf(out, ",\"drained\":true") < 0;
-    bad |= evbuffer_add_printf(
+        bad |= text_buf_printf(out, ",\"drained\":true") < 0;
+    bad |= text_buf_printf(
                out,
                ",\"prefills\":%zu,\"prefills_waiting\":%zu,\"decodes\":%zu,"
                "\"blocks\":%llu",
                in->n_waiting + in->n_running, in->n_waiting, in->n_decodes,
                (unsigned long long)prefix_index_held(s->index, in->slot)) < 0;
-    bad |= evbuffer_add_printf(
-               out, ",\"prefill_ratio\":%.3f,\"link_mb_per_s\":%.1f",
-               in->correction.ratio, in->link_bytes_per_s / 1e6) < 0;
+    bad |=
+        text_buf_printf(out, ",\"prefill_ratio\":%.3f,\"link_mb_per_s\":%.1f",
+                        in->correction.ratio, in->link_bytes_per_s / 1e6) < 0;
     if (!e)
-        bad |= evbuffer_add_printf(
+        bad |= text_buf_printf(
                    out, ",\"kv_used_tokens\":%lld,\"kv_capacity_tokens\":%lld",
                    (long long)in->kv_used_tokens,
                    (long long)in->kv_capacity_tokens) < 0;
@@ -120,15 +119,15 @@ static int put_instance(struct evbuffer *out, const struct service *s,
     if (e)
         return bad |
                put_entry(out, e->entry, e->config, upstream_busy(e->upstream));
-    return bad | (evbuffer_add_printf(out, ",\"kind\":\"native\"}") < 0);
+    return bad | (text_buf_printf(out, ",\"kind\":\"native\"}") < 0);
 }
 
 int models_instances(const struct models *models, size_t most,
-                     struct evbuffer *out)
+                     struct text_buf *out)
 {
     const struct fleet_entry *entry;
     const struct scout *scout;
-    int bad = evbuffer_add_printf(out, "{\"instances\":[") < 0;
+    int bad = text_buf_printf(out, "{\"instances\":[") < 0;
     size_t n = 0;
 
     for (const struct service *s = models->first; s; s = s->next)
@@ -137,7 +136,7 @@ int models_instances(const struct models *models, size_t most,
 
             if (!in || n++ >= most)
                 continue;
-            bad |= evbuffer_add_printf(out, n > 1 ? "," : "") < 0;
+            bad |= text_buf_printf(out, n > 1 ? "," : "") < 0;
             bad |= put_instance(out, s, in);
         }
     TAILQ_FOREACH(entry, &models->fleet.entries, entry)
@@ -146,12 +145,12 @@ int models_instances(const struct models *models, size_t most,
         {
             if (n++ >= most)
                 continue;
-            bad |= evbuffer_add_printf(out, n > 1 ? "," : "") < 0;
+            bad |= text_buf_printf(out, n > 1 ? "," : "") < 0;
             bad |= put_scout(out, scout);
         }
     }
-    bad |= evbuffer_add_printf(out, "],\"left_out\":%zu}\n",
-                               n > most ? n - most : 0) < 0;
+    bad |= text_buf_printf(out, "],\"left_out\":%zu}\n",
+                           n > most ? n - most : 0) < 0;
     return bad ? -ENOMEM : 0;
 }
 

@@ -1,16 +1,16 @@
 /* Lists the prefills and decodes booked on instances, by this conductor and, as
  * they have published, by others. */
 #include <errno.h>
-#include <event2/buffer.h>
 #include <inttypes.h>
 
+#include "conductor/json/text_buf.h"
 #include "conductor/service/models.h"
 
 struct list {
     struct service *service;
     const struct pool_instance *instance;
     const char *comma;
-    struct evbuffer *out;
+    struct text_buf *out;
     int bad;
 };
 
@@ -22,7 +22,7 @@ static void put(struct list *l, const char *part, uint64_t attempt)
 
     metrics_escape(l->service->model.name, model);
     metrics_escape(l->instance->name, name);
-    l->bad |= evbuffer_add_printf(
+    l->bad |= text_buf_printf(
                   l->out,
                   "%s{\"model\":\"%s\",\"instance\":\"%s\",\"part\":\"%s\","
                   "\"booking\":\"%016" PRIx64 "\",\"request_id\":%s%s%s}",
@@ -43,17 +43,17 @@ static void put_instance(struct list *l)
         put(l, "decode", in->decodes[i].request_id);
 }
 
-int models_bookings(const struct models *models, struct evbuffer *out)
+int models_bookings(const struct models *models, struct text_buf *out)
 {
     struct list l = {.comma = "", .out = out};
 
-    l.bad = evbuffer_add_printf(out, "{\"bookings\":[") < 0;
+    l.bad = text_buf_printf(out, "{\"bookings\":[") < 0;
     for (l.service = models->first; l.service; l.service = l.service->next)
         for (uint32_t i = 0; i < pool_slots(l.service->pool); i++) {
             l.instance = pool_at(l.service->pool, i);
             if (l.instance)
                 put_instance(&l);
         }
-    l.bad |= evbuffer_add_printf(out, "]}\n") < 0;
+    l.bad |= text_buf_printf(out, "]}\n") < 0;
     return l.bad ? -ENOMEM : 0;
 }

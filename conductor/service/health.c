@@ -1,12 +1,12 @@
 /* /health; finds the model that explains why a request cannot be served. */
 #include <errno.h>
-#include <event2/buffer.h>
 
+#include "conductor/json/text_buf.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
 
 int models_explain(const struct models *models, const char *id,
-                   struct evbuffer *out)
+                   struct text_buf *out)
 {
     int rc = -ENOENT;
 
@@ -16,7 +16,7 @@ int models_explain(const struct models *models, const char *id,
     return rc;
 }
 
-int models_health(const struct models *models, struct evbuffer *out)
+int models_health(const struct models *models, struct text_buf *out)
 {
     uint32_t by_health[HEALTH_STATES] = {0}, prefill = 0, decode = 0;
     const struct fleet_entry *entry;
@@ -43,7 +43,7 @@ int models_health(const struct models *models, struct evbuffer *out)
             by_health[HEALTH_STARTING]++;
         }
     }
-    int n = evbuffer_add_printf(
+    int n = text_buf_printf(
         out,
         "{\"status\":\"%s\",\"instances\":{\"prefill\":%u,\"decode\":%u,"
         "\"starting\":%u,\"ready\":%u,\"draining\":%u,\"suspect\":%u},"

@@ -1,13 +1,13 @@
 /* The holders of blocks, for /admin/blocks and /admin/replicas. */
 #include <errno.h>
-#include <event2/buffer.h>
 #include <stdlib.h>
 
 #include "conductor/core/index/block_key.h"
+#include "conductor/json/text_buf.h"
 #include "conductor/service/models.h"
 #include "conductor/service/worker/copies.h"
 
-static int write_tiers(unsigned tiers, struct evbuffer *out)
+static int write_tiers(unsigned tiers, struct text_buf *out)
 {
     const char *comma = "";
     int bad = 0;
@@ -15,20 +15,19 @@ static int write_tiers(unsigned tiers, struct evbuffer *out)
     for (unsigned t = 0; t < BLOCK_TIERS; t++) {
         if ((tiers & BLOCK_TIER_BIT(t)) == 0)
             continue;
-        bad |= evbuffer_add_printf(out, "%s\"%s\"", comma,
-                                   block_tiers[t].name) < 0;
+        bad |= text_buf_printf(out, "%s\"%s\"", comma, block_tiers[t].name) < 0;
         comma = ",";
     }
     return bad;
 }
 
 static int write_block(const struct service *s, uint64_t key, const char *comma,
-                       struct evbuffer *out)
+                       struct text_buf *out)
 {
     char name[2 * POOL_NAME_BYTES];
     const char *between = "";
-    int bad = evbuffer_add_printf(out, "%s{\"key\":\"%016llx\",\"held\":[",
-                                  comma, (unsigned long long)key) < 0;
+    int bad = text_buf_printf(out, "%s{\"key\":\"%016llx\",\"held\":[", comma,
+                              (unsigned long long)key) < 0;
 
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
         const struct pool_instance *in = pool_at(s->pool, slot);
@@ -37,19 +36,19 @@ static int write_block(const struct service *s, uint64_t key, const char *comma,
         if (tiers == 0)
             continue;
         metrics_escape(in->name, name);
-        bad |= evbuffer_add_printf(out, "%s{\"instance\":\"%s\",\"tiers\":[",
-                                   between, name) < 0;
+        bad |= text_buf_printf(out, "%s{\"instance\":\"%s\",\"tiers\":[",
+                               between, name) < 0;
         bad |= write_tiers(tiers, out);
-        bad |= evbuffer_add_printf(out, "]}") < 0;
+        bad |= text_buf_printf(out, "]}") < 0;
         between = ",";
     }
     bool shared = prefix_index_tiers(s->index, service_store_slot(s), key) != 0;
-    return bad | (evbuffer_add_printf(out, "],\"shared\":%s}",
-                                      shared ? "true" : "false") < 0);
+    return bad | (text_buf_printf(out, "],\"shared\":%s}",
+                                  shared ? "true" : "false") < 0);
 }
 
 int models_blocks(const struct models *models, uint64_t key,
-                  const uint32_t *tokens, size_t n, struct evbuffer *out)
+                  const uint32_t *tokens, size_t n, struct text_buf *out)
 {
     const struct service *s = models_native(models);
     uint32_t bt = s ? (uint32_t)s->config.block_tokens : 0;
@@ -65,10 +64,10 @@ int models_blocks(const struct models *models, uint64_t key,
     if (key == 0)
         block_keys_compute(tokens, n, bt,
                            block_key_seed(s->config.model, "", ""), keys);
-    bad = evbuffer_add_printf(out, "{\"block_tokens\":%u,\"blocks\":[", bt) < 0;
+    bad = text_buf_printf(out, "{\"block_tokens\":%u,\"blocks\":[", bt) < 0;
     for (size_t i = 0; i < n_keys; i++)
         bad |= write_block(s, keys[i], i > 0 ? "," : "", out);
-    bad |= evbuffer_add_printf(out, "]}\n") < 0;
+    bad |= text_buf_printf(out, "]}\n") < 0;
     free(keys);
     return bad ? -ENOMEM : 0;
 }
@@ -92,7 +91,7 @@ static uint32_t n_held(const struct service *s, const uint64_t *keys, size_t n)
 }
 
 int models_replicas(struct models *models, const uint32_t *tokens, size_t n,
-                    uint32_t copies, struct evbuffer *out)
+                    uint32_t copies, struct text_buf *out)
 {
     struct service *s = models_native(models);
     uint32_t bt = s ? (uint32_t)s->config.block_tokens : 1;

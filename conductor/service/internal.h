@@ -5,8 +5,7 @@
 #ifndef CONDUCTOR_SERVICE_INTERNAL_H
 #define CONDUCTOR_SERVICE_INTERNAL_H
 
-#include <event2/event.h>
-
+#include "base/loop/loop.h"
 #include "conductor/cluster/cluster.h"
 #include "conductor/config/config.h"
 #include "conductor/core/index/prefix_index.h"
@@ -60,7 +59,7 @@ struct service {
     struct models *models;
     struct service *next; /* owned: of another model */
     uint32_t number;      /* among the models */
-    struct event_base *base;
+    struct loop *loop;
     struct config config;
     struct service_model_info model;
     struct service_costs costs;
@@ -82,7 +81,7 @@ struct service {
     struct warm warm;       /* worker/warm.c */
     struct roles *roles;    /* worker/switch.c */
     struct {
-        struct event *event;
+        struct loop_timer timer;
         int64_t us;        /* time of the last tick */
         int64_t drains_us; /* last search for drains over their time limit */
     } tick;                /* service.c */

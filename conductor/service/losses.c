@@ -1,11 +1,11 @@
 /* See losses.h. */
 #include "conductor/service/losses.h"
 
-#include <event2/buffer.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "conductor/json/text_buf.h"
 #include "conductor/service/internal.h"
 #include "conductor/service/models.h"
 
@@ -35,11 +35,11 @@ static unsigned count(const struct losses *losses, uint64_t from,
 }
 
 int losses_write(const struct losses *losses, const struct drains *drains,
-                 int64_t now_us, struct evbuffer *out)
+                 int64_t now_us, struct text_buf *out)
 {
     uint64_t first = losses->n > LOSSES_MAX ? losses->n - LOSSES_MAX : 0;
     char label[2 * SERVICE_NAME_BYTES];
-    int bad = evbuffer_add_printf(
+    int bad = text_buf_printf(
                   out, "# HELP conductor_instance_losses How often an instance "
                        "that is not drained was lost in the last 10 minutes.\n"
                        "# TYPE conductor_instance_losses gauge\n") < 0;
@@ -54,7 +54,7 @@ int losses_write(const struct losses *losses, const struct drains *drains,
         if (count(losses, i, name) > 1 || drains_has(drains, name))
             continue;
         metrics_escape(name, label);
-        bad |= evbuffer_add_printf(
+        bad |= text_buf_printf(
                    out, "conductor_instance_losses{instance=\"%s\"} %u\n",
                    label, count(losses, first, name)) < 0;
     }

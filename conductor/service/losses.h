@@ -13,7 +13,7 @@
 #include "conductor/service/service.h"
 
 struct drains;
-struct evbuffer;
+struct text_buf;
 
 /* A loss counts for so long. */
 #define LOSSES_US (600 * INT64_C(1000000))
@@ -39,6 +39,6 @@ void losses_note(struct losses *losses, const char *name, int64_t now_us);
  * memory. O(LOSSES_MAX^2). */
 [[nodiscard]] int losses_write(const struct losses *losses,
                                const struct drains *drains, int64_t now_us,
-                               struct evbuffer *out);
+                               struct text_buf *out);
 
 #endif

@@ -3,11 +3,12 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <event2/buffer.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "conductor/json/text_buf.h"
 
 static const double time_bounds_s[] = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05,
                                        0.1,   0.2,   0.5,   1,    2,    5,
@@ -406,7 +407,7 @@ void metrics_count_failure(struct metrics *m, const char *code)
 }
 
 static int write_histogram(const struct histogram_def *d,
-                           const struct histogram *h, struct evbuffer *out)
+                           const struct histogram *h, struct text_buf *out)
 {
     const char *label = d->label ? d->label : "", *comma = d->label ? "," : "";
     char own[64] = "";
@@ -416,25 +417,25 @@ static int write_histogram(const struct histogram_def *d,
     if (d->label)
         snprintf(own, sizeof(own), "{%s}", d->label);
     if (d->help)
-        bad |= evbuffer_add_printf(out, "# HELP %s %s\n# TYPE %s histogram\n",
-                                   d->name, d->help, d->name) < 0;
+        bad |= text_buf_printf(out, "# HELP %s %s\n# TYPE %s histogram\n",
+                               d->name, d->help, d->name) < 0;
     for (unsigned i = 0; i < h->n_bounds; i++) {
         cumulated += h->counts[i];
-        bad |= evbuffer_add_printf(out, "%s_bucket{%s%sle=\"%g\"} %llu\n",
-                                   d->name, label, comma, h->bounds[i],
-                                   (unsigned long long)cumulated) < 0;
+        bad |= text_buf_printf(out, "%s_bucket{%s%sle=\"%g\"} %llu\n", d->name,
+                               label, comma, h->bounds[i],
+                               (unsigned long long)cumulated) < 0;
     }
     cumulated += h->counts[h->n_bounds];
-    bad |= evbuffer_add_printf(
-               out,
-               "%s_bucket{%s%sle=\"+Inf\"} %llu\n"
-               "%s_sum%s %.9g\n%s_count%s %llu\n",
-               d->name, label, comma, (unsigned long long)cumulated, d->name,
-               own, h->sum, d->name, own, (unsigned long long)cumulated) < 0;
+    bad |= text_buf_printf(out,
+                           "%s_bucket{%s%sle=\"+Inf\"} %llu\n"
+                           "%s_sum%s %.9g\n%s_count%s %llu\n",
+                           d->name, label, comma, (unsigned long long)cumulated,
+                           d->name, own, h->sum, d->name, own,
+                           (unsigned long long)cumulated) < 0;
     return bad ? -ENOMEM : 0;
 }
 
-int metrics_write(const struct metrics *m, struct evbuffer *out)
+int metrics_write(const struct metrics *m, struct text_buf *out)
 {
     int rc = 0;
 
@@ -442,12 +443,11 @@ int metrics_write(const struct metrics *m, struct evbuffer *out)
         const struct counter_def *d = &counters[i];
         const uint64_t *value = field_at(m, d->offset);
 
-        if (d->help &&
-            evbuffer_add_printf(out, "# HELP %s %s\n# TYPE %s counter\n",
-                                d->name, d->help, d->name) < 0)
+        if (d->help && text_buf_printf(out, "# HELP %s %s\n# TYPE %s counter\n",
+                                       d->name, d->help, d->name) < 0)
             rc = -ENOMEM;
-        if (evbuffer_add_printf(out, "%s%s %llu\n", d->name, d->labels,
-                                (unsigned long long)*value) < 0)
+        if (text_buf_printf(out, "%s%s %llu\n", d->name, d->labels,
+                            (unsigned long long)*value) < 0)
             rc = -ENOMEM;
     }
     for (size_t i = 0; rc == 0 && i < N_HISTOGRAMS; i++)

@@ -13,7 +13,7 @@
 #include "conductor/core/roles/roles.h"
 #include "conductor/core/warm/warm.h"
 
-struct evbuffer;
+struct text_buf;
 
 #define HISTOGRAM_BUCKETS_MAX 20
 
@@ -149,6 +149,6 @@ void metrics_add(struct metrics *into, const struct metrics *m);
 
 /* metrics_write(m, out): appends all of m in Prometheus's text format. Returns
  * 0 or -ENOMEM. */
-[[nodiscard]] int metrics_write(const struct metrics *m, struct evbuffer *out);
+[[nodiscard]] int metrics_write(const struct metrics *m, struct text_buf *out);
 
 #endif

@@ -6,28 +6,31 @@
 #define CONDUCTOR_SERVICE_MODELS_H
 
 #include "base/entropy.h"
+#include "base/loop/loop.h"
 #include "conductor/service/drains.h"
 #include "conductor/service/fleet/fleet.h"
 #include "conductor/service/losses.h"
 #include "conductor/service/tenant/tenants.h"
 
+struct loop_dns;
+
 /* Tokens in a block, if no entry of the model sets block_tokens. */
 #define ENGINE_BLOCK_TOKENS 16
 
 struct models {
-    struct event_base *base;
-    struct evdns_base *redis_dns; /* of `state` */
-    struct dns *dns;              /* for engines and the receiver of spans */
+    struct loop *loop;
+    struct loop_dns *redis_dns; /* of `state` */
+    struct dns *dns;            /* for engines and the receiver of spans */
     struct config config;
     struct service *first;
     struct service *native; /* the native workers' service; NULL = none */
     uint32_t next_number;   /* of a service */
     struct tenants *tenants;
-    double start_s;     /* Unix time */
-    struct event *lag;  /* report/lag.c */
-    int64_t lag_due_us; /* when the lag timer is due */
-    struct {            /* counts of removed services */
-        uint64_t n;     /* removed services */
+    double start_s;        /* Unix time */
+    struct loop_timer lag; /* report/lag.c */
+    int64_t lag_due_us;    /* when the lag timer is due */
+    struct {               /* counts of removed services */
+        uint64_t n;        /* removed services */
         struct metrics metrics;
         uint64_t pending_dropped, interrupted, index_evicted;
     } past;

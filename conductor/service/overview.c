@@ -1,10 +1,10 @@
 /* Totals over all models: counts since the start, the pools, the last minute
  * and the history. */
 #include <errno.h>
-#include <event2/buffer.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "conductor/json/text_buf.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/history/history.h"
 #include "conductor/service/models.h"
@@ -40,13 +40,13 @@ static void sum_role(const struct models *models, unsigned role,
         }
 }
 
-static int put_pools(const struct models *models, struct evbuffer *out)
+static int put_pools(const struct models *models, struct text_buf *out)
 {
     struct role_sums p = {0}, d = {0};
 
     sum_role(models, ROLE_PREFILL, &p);
     sum_role(models, ROLE_DECODE, &d);
-    return evbuffer_add_printf(
+    return text_buf_printf(
                out,
                ",\"pools\":{\"prefill\":{\"instances\":%u,\"ready\":%u,"
                "\"waiting\":%zu,\"running\":%zu,\"kv_used_tokens\":%lld,"
@@ -58,24 +58,23 @@ static int put_pools(const struct models *models, struct evbuffer *out)
                (long long)d.kv_used, (long long)d.kv_capacity) < 0;
 }
 
-static int put_models(const struct models *models, struct evbuffer *out)
+static int put_models(const struct models *models, struct text_buf *out)
 {
     char name[2 * ENGINE_MODEL_MAX];
     unsigned n = 0;
-    int bad = evbuffer_add_printf(out, "\"models\":[") < 0;
+    int bad = text_buf_printf(out, "\"models\":[") < 0;
 
     for (const struct service *s = models->first; s; s = s->next, n++) {
         if (n >= MODELS_SHOWN)
             continue;
         metrics_escape(s->model.name, name);
-        bad |= evbuffer_add_printf(
+        bad |= text_buf_printf(
                    out, "%s{\"name\":\"%s\",\"policy\":\"%s\",\"ready\":%s}",
                    n ? "," : "", name, s->model.policy,
                    service_ready(s) ? "true" : "false") < 0;
     }
-    return bad |
-           (evbuffer_add_printf(out, "],\"models_left_out\":%u",
-                                n > MODELS_SHOWN ? n - MODELS_SHOWN : 0) < 0);
+    return bad | (text_buf_printf(out, "],\"models_left_out\":%u",
+                                  n > MODELS_SHOWN ? n - MODELS_SHOWN : 0) < 0);
 }
 
 #define REJECTIONS(name, help)   \
@@ -83,7 +82,7 @@ static int put_models(const struct models *models, struct evbuffer *out)
 #name, m.rejected_##name \
     }
 
-static int put_counts(const struct models *models, struct evbuffer *out)
+static int put_counts(const struct models *models, struct text_buf *out)
 {
     struct metrics m = models->past.metrics;
     uint32_t in_flight = 0;
@@ -132,38 +131,38 @@ static int put_counts(const struct models *models, struct evbuffer *out)
         size_t n = strcspn(all[i].name, "{");
 
         if (all[i].name[n]) /* an object begins, whose members follow */
-            bad |= evbuffer_add_printf(out, "%s\"%.*s\":{", i > 0 ? "}," : ",",
-                                       (int)n, all[i].name) < 0;
+            bad |= text_buf_printf(out, "%s\"%.*s\":{", i > 0 ? "}," : ",",
+                                   (int)n, all[i].name) < 0;
         else
-            bad |= evbuffer_add_printf(out, "%s\"%s\":%llu",
-                                       strchr(all[i - 1].name, '{') ? "" : ",",
-                                       all[i].name,
-                                       (unsigned long long)all[i].value) < 0;
+            bad |= text_buf_printf(out, "%s\"%s\":%llu",
+                                   strchr(all[i - 1].name, '{') ? "" : ",",
+                                   all[i].name,
+                                   (unsigned long long)all[i].value) < 0;
     }
-    return bad | (evbuffer_add_printf(out, "}") < 0);
+    return bad | (text_buf_printf(out, "}") < 0);
 }
 
-int models_overview(const struct models *models, struct evbuffer *out)
+int models_overview(const struct models *models, struct text_buf *out)
 {
-    int bad = evbuffer_add_printf(out, "{") < 0;
+    int bad = text_buf_printf(out, "{") < 0;
 
     bad |= put_models(models, out);
     bad |= put_counts(models, out);
     bad |= put_pools(models, out);
-    bad |= evbuffer_add_printf(out, ",\"last_minute\":{") < 0;
+    bad |= text_buf_printf(out, ",\"last_minute\":{") < 0;
     bad |= history_write_last(models->history, MINUTE_POINTS, clock_now_us(),
                               out) != 0;
-    bad |= evbuffer_add_printf(out, "}}\n") < 0;
+    bad |= text_buf_printf(out, "}}\n") < 0;
     return bad ? -ENOMEM : 0;
 }
 
 int models_history(const struct models *models, enum history_span span,
-                   struct evbuffer *out)
+                   struct text_buf *out)
 {
-    int bad = evbuffer_add_printf(out, "{") < 0;
+    int bad = text_buf_printf(out, "{") < 0;
 
     bad |= history_write(models->history, span, clock_now_us(), out);
-    bad |= evbuffer_add_printf(out, "}\n") < 0;
+    bad |= text_buf_printf(out, "}\n") < 0;
     return bad ? -ENOMEM : 0;
 }
 
@@ -195,7 +194,7 @@ static uint64_t decided_before(const struct models *models,
 
 /* Appends the newest n of these decisions as the members of an array. */
 static int put_decisions(const struct models *models, before_fn *newest_of,
-                         unsigned n, struct evbuffer *out)
+                         unsigned n, struct text_buf *out)
 {
     const struct service *of = NULL;
     uint64_t at = UINT64_MAX;
@@ -205,20 +204,20 @@ static int put_decisions(const struct models *models, before_fn *newest_of,
         at = decided_before(models, newest_of, at, &of);
         if (!at)
             break;
-        bad |= evbuffer_add_printf(out, i ? "," : "") < 0;
+        bad |= text_buf_printf(out, i ? "," : "") < 0;
         bad |= explain_write_decided(of->explain, at, out) != 0;
     }
     return bad;
 }
 
 int models_decisions(const struct models *models, unsigned n,
-                     struct evbuffer *out)
+                     struct text_buf *out)
 {
-    int bad = evbuffer_add_printf(out, "{\"decisions\":[") < 0;
+    int bad = text_buf_printf(out, "{\"decisions\":[") < 0;
 
     bad |= put_decisions(models, explain_decided_before, n, out);
-    bad |= evbuffer_add_printf(out, "],\"refused\":[") < 0;
+    bad |= text_buf_printf(out, "],\"refused\":[") < 0;
     bad |= put_decisions(models, explain_refused_before, EXPLAIN_REFUSED, out);
-    bad |= evbuffer_add_printf(out, "]}\n") < 0;
+    bad |= text_buf_printf(out, "]}\n") < 0;
     return bad ? -ENOMEM : 0;
 }

@@ -1,6 +1,7 @@
 /* Creates a model's scheduler, and wakes waiting requests when room is free. */
 #include <errno.h>
 
+#include "base/loop/loop.h"
 #include "conductor/service/models.h"
 
 int service_make_scheduler(struct service *s, int64_t kv_bytes_per_token,
@@ -38,12 +39,12 @@ int service_make_scheduler(struct service *s, int64_t kv_bytes_per_token,
 void service_freed(struct service *service)
 {
     dispatch_freed(&service->dispatch);
-    event_active(service->requests.inbox_event, EV_TIMEOUT, 0);
+    loop_defer(&service->requests.look);
 }
 
 void service_link_freed(struct service *service)
 {
     dispatch_link_freed(&service->dispatch);
     if (service->dispatch.room)
-        event_active(service->requests.inbox_event, EV_TIMEOUT, 0);
+        loop_defer(&service->requests.look);
 }

@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "base/entropy.h"
 #include "base/error.h"
-#include "base/event_loop.h"
 #include "base/listener.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "base/secret.h"
 #include "conductor/service/engine/costs.h"
 #include "conductor/service/models.h"
@@ -27,7 +27,7 @@
 #define MAX_RUNNING 64
 #define MAX_DECODES 1024
 
-static void on_inbox(evutil_socket_t, short, void *arg)
+static void on_inbox(void *arg)
 {
     struct service *s = arg;
 
@@ -37,7 +37,7 @@ static void on_inbox(evutil_socket_t, short, void *arg)
     request_warm_next(s);
 }
 
-static void on_tick(evutil_socket_t, short, void *arg)
+static void on_tick(void *arg)
 {
     struct service *s = arg;
     const char *pool = pool_broken(s->pool);
@@ -48,7 +48,7 @@ static void on_tick(evutil_socket_t, short, void *arg)
     if (index)
         bug("model %s: %s", s->config.model, index);
 
-    instances_tick(s, event_loop_away_us(&s->tick.us, clock_now_us(), TICK_US));
+    instances_tick(s, loop_away_us(&s->tick.us, clock_now_us(), TICK_US));
     index_tick(s);
     peers_tick(s);
     forward_tick(s);
@@ -125,19 +125,19 @@ static int service_alloc(struct service *s)
         calloc(s->requests.size, sizeof(struct service_request *));
     s->requests.free_slots =
         calloc(s->requests.size, sizeof(*s->requests.free_slots));
-    s->requests.inbox_event = event_new(s->base, -1, 0, on_inbox, s);
-    s->tick.event = event_new(s->base, -1, EV_PERSIST, on_tick, s);
-    s->native.sweep = event_new(s->base, -1, 0, index_on_sweep, s);
+    loop_timer_init(s->loop, &s->requests.look, on_inbox, s);
+    loop_timer_init(s->loop, &s->tick.timer, on_tick, s);
+    loop_timer_init(s->loop, &s->native.sweep, index_on_sweep, s);
     if (!s->explain || !s->pool || !s->native.copies || !s->roles ||
         !s->index || !s->native.workers || !s->requests.by_slot ||
-        !s->requests.free_slots || !s->requests.inbox_event || !s->tick.event ||
-        !s->native.sweep || blocks_init(s))
+        !s->requests.free_slots)
         return -ENOMEM;
     for (uint32_t i = 0; i < s->requests.size; i++)
         s->requests.free_slots[s->requests.n_free++] = s->requests.size - 1 - i;
-    event_active(s->native.sweep, EV_TIMEOUT, 0);
+    blocks_init(s);
+    loop_defer(&s->native.sweep);
     s->tick.us = clock_now_us();
-    return event_loop_wait(s->tick.event, TICK_US) ? -ENOMEM : 0;
+    return loop_timer_repeat(&s->tick.timer, TICK_US);
 }
 
 /* Loads the workers' secret. None is needed if only this machine reaches the
@@ -298,7 +298,7 @@ static struct worker_links *service_listen(struct service *s,
         return error_null(err, CONFIG_ERROR_MAX,
                           "worker_listen: not host:port");
     links.port = listen.port;
-    return worker_links_new(s->base, &links, &service_link_ops, s, err);
+    return worker_links_new(s->loop, &links, &service_link_ops, s, err);
 }
 
 struct service *service_new_one(struct models *models,
@@ -311,7 +311,7 @@ struct service *service_new_one(struct models *models,
     if (!s)
         return NULL;
     s->models = models;
-    s->base = models->base;
+    s->loop = models->loop;
     s->config = *config;
     if (engines)
         s->engines.store = store_of_model(&config->stores, config->model);
@@ -360,9 +360,9 @@ void service_free_one(struct service *s)
     name_sets_fini(&s->names.sets);
     kv_feed_free(s->engines.store_feed);
     kv_feeds_free(s->engines.feeds);
-    event_loop_drop(s->requests.inbox_event);
-    event_loop_drop(s->tick.event);
-    event_loop_drop(s->native.sweep);
+    loop_timer_stop(&s->requests.look);
+    loop_timer_stop(&s->tick.timer);
+    loop_timer_stop(&s->native.sweep);
     blocks_fini(s);
     explain_free(s->explain);
     scheduler_free(s->scheduler);

@@ -28,10 +28,10 @@
 #define SERVICE_MODEL_BYTES 256 /* of a model's name */
 #define SERVICE_ERROR_BYTES 512 /* of a message */
 
-struct evbuffer;
 struct models;
 struct service;
 struct service_request;
+struct text_buf;
 
 /* A request to be forwarded to an engine unchanged. Borrowed until the request
  * is dead. */
@@ -281,7 +281,7 @@ struct models_report;
 [[nodiscard]] struct models_report *
 models_report_new(const struct models *models);
 [[nodiscard]] int models_report_next(struct models_report *report,
-                                     struct evbuffer *out);
+                                     struct text_buf *out);
 void models_report_free(struct models_report *report);
 
 /* Returns whether requests need a key of tenants_file (api_keys). */
@@ -308,17 +308,17 @@ void models_refused(const struct models *models,
 /* Appends as JSON the decision on a request, and how the request ended. Returns
  * 0, -ENOENT (unknown or forgotten) or -ENOMEM. */
 [[nodiscard]] int models_explain(const struct models *models, const char *id,
-                                 struct evbuffer *out);
+                                 struct text_buf *out);
 
 /* Appends as JSON the prefills and decodes on all instances, from all
  * conductors, as known here. Returns 0 or -ENOMEM. O(prefills + decodes). */
 [[nodiscard]] int models_bookings(const struct models *models,
-                                  struct evbuffer *out);
+                                  struct text_buf *out);
 
 /* Appends as JSON the last copies of hot blocks ahead of demand, with their
  * reasons. Returns 0 or -ENOMEM. */
 [[nodiscard]] int models_copies(const struct models *models,
-                                struct evbuffer *out);
+                                struct text_buf *out);
 
 /*
  * Orders copies or drops, so that `copies` native workers, at least 1, hold a
@@ -330,7 +330,7 @@ void models_refused(const struct models *models,
  */
 [[nodiscard]] int models_replicas(struct models *models, const uint32_t *tokens,
                                   size_t n, uint32_t copies,
-                                  struct evbuffer *out);
+                                  struct text_buf *out);
 
 /*
  * Appends as JSON which native workers hold blocks, and in which tiers: the
@@ -341,29 +341,29 @@ void models_refused(const struct models *models,
  */
 [[nodiscard]] int models_blocks(const struct models *models, uint64_t key,
                                 const uint32_t *tokens, size_t n,
-                                struct evbuffer *out);
+                                struct text_buf *out);
 
 /*
  * Appends the services' status, and instances by health, as a JSON object to
  * `out` (borrowed). Returns 0 or -ENOMEM. O(instances).
  */
 [[nodiscard]] int models_health(const struct models *models,
-                                struct evbuffer *out);
+                                struct text_buf *out);
 
 /* Appends as JSON at most `most` instances of all models, and the number
  * omitted. Returns 0 or -ENOMEM. O(instances). */
 [[nodiscard]] int models_instances(const struct models *models, size_t most,
-                                   struct evbuffer *out);
+                                   struct text_buf *out);
 
 /* Appends all models together as JSON: counts since the start, the pools and
  * the last minute. Returns 0 or -ENOMEM. O(instances). */
 [[nodiscard]] int models_overview(const struct models *models,
-                                  struct evbuffer *out);
+                                  struct text_buf *out);
 
 /* Appends a span of the history as JSON (history/history.h). Returns 0 or
  * -ENOMEM. */
 [[nodiscard]] int models_history(const struct models *models,
-                                 enum history_span span, struct evbuffer *out);
+                                 enum history_span span, struct text_buf *out);
 
 /* Returns the number of decisions, retries included. */
 uint64_t models_decided(const struct models *models);
@@ -372,7 +372,7 @@ uint64_t models_decided(const struct models *models);
  * refused requests, newest first, each as by models_explain(). Returns 0 or
  * -ENOMEM. O(n * models). */
 [[nodiscard]] int models_decisions(const struct models *models, unsigned n,
-                                   struct evbuffer *out);
+                                   struct text_buf *out);
 
 /*
  * Adds an engine, from n bytes of JSON as in the configuration's `engines`.

@@ -2,10 +2,10 @@
 #ifndef CONDUCTOR_SERVICE_SETUP_H
 #define CONDUCTOR_SERVICE_SETUP_H
 
-#include <event2/event.h>
-
 #include "conductor/config/config.h"
 #include "conductor/service/service.h"
+
+struct loop;
 
 /* service_check_config(config, err): checks the options of services, and the
  * files that they name. Returns 0 or a negative errno with a message in err. */
@@ -19,10 +19,10 @@
 [[nodiscard]] int models_check(const struct config *config,
                                char err[CONFIG_ERROR_MAX]);
 
-/* models_new(base, config, err): reads the cost models, listens for workers,
- * and begins to probe the engines. Borrows base and the engine list of config;
+/* models_new(loop, config, err): reads the cost models, listens for workers,
+ * and begins to probe the engines. Borrows loop and the engine list of config;
  * copies the rest of config. Returns it owned, or NULL with a reason in err. */
-[[nodiscard]] struct models *models_new(struct event_base *base,
+[[nodiscard]] struct models *models_new(struct loop *loop,
                                         const struct config *config,
                                         char err[CONFIG_ERROR_MAX]);
 
@@ -49,6 +49,7 @@ bool models_flush(struct models *models);
 
 /* models_tls(m, certificate): sets the certificate for later connections of
  * workers; m keeps a reference of its own. NULL = without TLS. */
+struct loop;
 struct ssl_ctx_st;
 void models_tls(struct models *models, struct ssl_ctx_st *certificate);
 

@@ -8,8 +8,8 @@
 
 #include "base/dns.h"
 #include "base/error.h"
-#include "base/event_loop.h"
 #include "base/log.h"
+#include "base/loop/dns.h"
 #include "conductor/service/access/log.h"
 #include "conductor/service/engine/costs.h"
 #include "conductor/service/history/history.h"
@@ -129,12 +129,12 @@ static int start_all(struct models *models, char err[CONFIG_ERROR_MAX])
     access_log_take(models->access, fd);
     if (report_lag_start(models))
         return error_say(err, CONFIG_ERROR_MAX, -ENOMEM, "out of memory");
-    models->dns = dns_new(models->base, c->name_server);
-    models->redis_dns = event_loop_dns(models->base, c->name_server);
+    models->dns = dns_new(models->loop, c->name_server);
+    models->redis_dns = loop_dns_new(models->loop, c->name_server);
     if (!models->dns || !models->redis_dns)
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
                          "name_server: %.200s: not an address", c->name_server);
-    models->exporter = exporter_new(models->base, models->dns);
+    models->exporter = exporter_new(models->loop, models->dns);
     if (!models->exporter || exporter_take(models->exporter, c->otlp_endpoint))
         return error_say(err, CONFIG_ERROR_MAX, -ENOMEM, "out of memory");
     if (peers_start(models, err))
@@ -145,7 +145,7 @@ static int start_all(struct models *models, char err[CONFIG_ERROR_MAX])
     return fleet_start(models, err);
 }
 
-struct models *models_new(struct event_base *base, const struct config *config,
+struct models *models_new(struct loop *loop, const struct config *config,
                           char err[CONFIG_ERROR_MAX])
 {
     struct models *models;
@@ -155,7 +155,7 @@ struct models *models_new(struct event_base *base, const struct config *config,
     models = calloc(1, sizeof(*models));
     if (!models)
         return error_null(err, CONFIG_ERROR_MAX, "out of memory");
-    models->base = base;
+    models->loop = loop;
     models->config = *config;
     models->history = history_new();
     TAILQ_INIT(&models->fleet.entries);
@@ -194,7 +194,7 @@ void models_free(struct models *models)
     tls_free(models->state_tls);
     dns_free(models->dns);
     if (models->redis_dns)
-        evdns_base_free(models->redis_dns, 1);
+        loop_dns_free(models->redis_dns, true);
     tenants_free(models->tenants);
     access_log_free(models->access);
     history_free(models->history);

@@ -7,7 +7,6 @@
  * the map cut them.
  */
 #include <arpa/inet.h>
-#include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#include "base/loop/loop.h"
 #include "bench.h"
 #include "conductor/core/index/block_key.h"
 #include "conductor/core/index/prefix_index.h"
@@ -370,8 +370,8 @@ static double cpu_s(void)
 
 static void bench_drain(struct bench *b, double all_ns)
 {
-    struct event_base *base = event_base_new();
-    struct kv_feeds *feeds = kv_feeds_new(base);
+    struct loop *loop = loop_new();
+    struct kv_feeds *feeds = kv_feeds_new(loop);
     struct target target = {b->index, 0};
     struct kv_feed_config config = {.name = "bench",
                                     .bind = true,
@@ -397,11 +397,11 @@ static void bench_drain(struct bench *b, double all_ns)
     feed = feeds ? kv_feed_new(feeds, &config, &index_sink, &target) : NULL;
     must(child > 0 && feed, "kv_feed_new");
     while (kv_feed_stats(feed).messages == 0)
-        event_base_loop(base, EVLOOP_ONCE);
+        loop_turn(loop, -1);
     begin = now_s();
     cpu = cpu_s();
     while (kv_feed_stats(feed).messages < b->n_messages)
-        event_base_loop(base, EVLOOP_ONCE);
+        loop_turn(loop, -1);
     ns = (cpu_s() - cpu) * 1e9 / (double)b->n_blocks;
     printf("  %-28s %6.1f ns a block, this part %6.1f, %5.2f M blocks/s "
            "of CPU, %.2f M blocks/s in all\n",
@@ -409,7 +409,7 @@ static void bench_drain(struct bench *b, double all_ns)
            (double)b->n_blocks / (now_s() - begin) / 1e6);
     kv_feed_free(feed);
     kv_feeds_free(feeds);
-    event_base_free(base);
+    loop_free(loop);
     waitpid(child, NULL, 0);
 }
 

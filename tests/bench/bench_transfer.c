@@ -6,7 +6,6 @@
  *
  * usage: bench_transfer [MIB [RUNS [SHAPES]]]   MIB of KV a run (1024), RUNS
  *   (5); the first SHAPES of the models and block sizes (all) */
-#include <event2/event.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "tests/unit/transfer_rig.h"
 
 #define RUNS_MAX 100
@@ -51,16 +51,16 @@ static struct engine_kv_layout layout_of(size_t shape, uint32_t tokens)
 static void hold(const struct engine_kv_layout *l, uint32_t n,
                  enum site_way way, int port_fd)
 {
-    struct event_base *base = event_base_new();
+    struct loop *loop = loop_new();
     struct site s;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    site_init(&s, base, l, n, way);
+    site_init(&s, loop, l, n, way);
     site_hold(&s, n);
     uint16_t port = transfer_port(s.transfer);
     if (write(port_fd, &port, sizeof(port)) != sizeof(port))
         _exit(1);
-    event_base_loop(base, EVLOOP_NO_EXIT_ON_EMPTY);
+    loop_run(loop);
     _exit(1);
 }
 
@@ -68,11 +68,11 @@ static void hold(const struct engine_kv_layout *l, uint32_t n,
 static void receive(const struct engine_kv_layout *l, uint32_t n,
                     enum site_way way, int port_fd)
 {
-    struct event_base *base = event_base_new();
+    struct loop *loop = loop_new();
     struct site s;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    site_init(&s, base, l, n, way);
+    site_init(&s, loop, l, n, way);
     site_announce(&s, n * l->block_tokens);
     uint16_t port = transfer_port(s.transfer);
     if (write(port_fd, &port, sizeof(port)) != sizeof(port))
@@ -84,7 +84,7 @@ static void receive(const struct engine_kv_layout *l, uint32_t n,
             site_push_drop(&s);
             site_announce(&s, n * l->block_tokens);
         }
-        if (event_base_loop(base, EVLOOP_ONCE) < 0)
+        if (loop_turn(loop, -1) < 0)
             _exit(1);
     }
 }
@@ -95,7 +95,7 @@ static double fetch_gb_per_s(struct site *s, uint16_t port, uint32_t n,
     int64_t from_us = clock_now_us();
 
     site_begin(s, port, n, LOAD_MODE_LOAD);
-    while (!site_done(s) && event_base_loop(s->base, EVLOOP_ONCE) == 0)
+    while (!site_done(s) && loop_turn(s->loop, -1) == 0)
         ;
     int64_t us = clock_now_us() - from_us;
     if (site_came(s, compare) < n) {
@@ -154,7 +154,7 @@ static double try_push(struct site *s, uint16_t port, uint32_t n, pid_t child,
     int64_t from_us = clock_now_us();
     s->pushed->position = n * s->layout.block_tokens;
     site_push_end(s);
-    while (!s->push_over && event_base_loop(s->base, EVLOOP_ONCE) == 0)
+    while (!s->push_over && loop_turn(s->loop, -1) == 0)
         ;
     int64_t us = clock_now_us() - from_us;
     bool came = s->why[0] == '\0';
@@ -196,8 +196,8 @@ static void measure_push(size_t shape, uint32_t tokens, enum site_way way,
         receive(&l, n, way, ends[1]);
     if (child < 0 || read(ends[0], &port, sizeof(port)) != sizeof(port))
         exit(1);
-    struct event_base *base = event_base_new();
-    site_init(&s, base, &l, n, way);
+    struct loop *loop = loop_new();
+    site_init(&s, loop, &l, n, way);
     o.first = push_gb_per_s(&s, port, n, child, &o);
     o.taker_s = o.giver_s = 0;
     for (uint32_t i = 0; i < n_runs; i++)
@@ -206,7 +206,7 @@ static void measure_push(size_t shape, uint32_t tokens, enum site_way way,
     o.giver_s /= n_runs;
     print(shape, tokens, way, "push", &o, n_runs);
     site_fini(&s);
-    event_base_free(base);
+    loop_free(loop);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     close(ends[0]);
@@ -230,8 +230,8 @@ static void measure(size_t shape, uint32_t tokens, enum site_way way,
         hold(&l, n, way, ends[1]);
     if (child < 0 || read(ends[0], &port, sizeof(port)) != sizeof(port))
         exit(1);
-    struct event_base *base = event_base_new();
-    site_init(&s, base, &l, n + 1, way);
+    struct loop *loop = loop_new();
+    site_init(&s, loop, &l, n + 1, way);
     o.first = fetch_gb_per_s(&s, port, n, true);
     double taker_s = cpu_s(0), giver_s = cpu_s(child);
     for (uint32_t i = 0; i < n_runs; i++)
@@ -241,7 +241,7 @@ static void measure(size_t shape, uint32_t tokens, enum site_way way,
     o.giver_s = (cpu_s(child) - giver_s) / gb;
     print(shape, tokens, way, "fetch", &o, n_runs);
     site_fini(&s);
-    event_base_free(base);
+    loop_free(loop);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     close(ends[0]);

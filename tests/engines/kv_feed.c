@@ -24,6 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/loop/libevent.h"
+#include "base/loop/loop.h"
 #include "conductor/core/index/block_key.h"
 #include "conductor/core/index/prefix_index.h"
 #include "conductor/link/events/feed.h"
@@ -31,21 +33,21 @@
 enum { TOKENS_MAX = 1 << 20, COPIES_MAX = 64 };
 
 struct program {
-    struct event_base *base;
+    struct loop *loop;
     struct prefix_index *index;
     struct prefix_match match;
     struct kv_feeds *feeds;
     struct kv_feed *feed, *other, *copies[COPIES_MAX];
     uint32_t block_tokens;
-    struct event *next_turn; /* of the loop */
-    uint64_t turn_blocks;    /* told in this one, */
-    uint64_t most_blocks;    /* and at most in any */
-    uint64_t between;        /* messages of the other, while something was left
-                                of one of the first */
-    uint64_t forgot_parts;   /* times that such a rest was forgotten */
+    struct loop_timer next_turn; /* of the loop */
+    uint64_t turn_blocks;        /* told in this one, */
+    uint64_t most_blocks;        /* and at most in any */
+    uint64_t between;      /* messages of the other, while something was left
+                              of one of the first */
+    uint64_t forgot_parts; /* times that such a rest was forgotten */
 };
 
-static void on_next_turn(evutil_socket_t, short, void *arg)
+static void on_next_turn(void *arg)
 {
     struct program *p = arg;
 
@@ -56,7 +58,7 @@ static void on_next_turn(evutil_socket_t, short, void *arg)
 static void count_turn(struct program *p, size_t n)
 {
     if (p->turn_blocks == 0)
-        event_add(p->next_turn, &(struct timeval){0, 0});
+        loop_timer_start(&p->next_turn, 0);
     p->turn_blocks += n;
     if (p->turn_blocks > p->most_blocks)
         p->most_blocks = p->turn_blocks;
@@ -208,7 +210,7 @@ static void on_end(struct bufferevent *input, short what, void *arg)
 
     (void)input;
     (void)what;
-    event_base_loopbreak(p->base);
+    loop_stop(p->loop);
 }
 
 static int start(struct program *p, int argc, char **argv)
@@ -230,14 +232,13 @@ static int start(struct program *p, int argc, char **argv)
         (uint32_t)atoi(argv[5]);
     if (strchr(argv[5], '/'))
         config.map.engine_tokens = (uint32_t)atoi(strchr(argv[5], '/') + 1);
-    p->base = event_base_new();
+    p->loop = loop_new();
     p->index = prefix_index_new(&(struct prefix_index_config){
         .max_instances = 1, .max_bytes = 1u << 26, .seed = 1});
-    p->feeds = p->base ? kv_feeds_new(p->base) : NULL;
-    p->next_turn = p->base ? evtimer_new(p->base, on_next_turn, p) : NULL;
-    if (!p->index || !p->feeds || !p->next_turn ||
-        prefix_match_init(&p->match, 1))
+    p->feeds = p->loop ? kv_feeds_new(p->loop) : NULL;
+    if (!p->index || !p->feeds || prefix_match_init(&p->match, 1))
         return -1;
+    loop_timer_init(p->loop, &p->next_turn, on_next_turn, p);
     p->feed = kv_feed_new(p->feeds, &config, &sink, p);
     if (!p->feed || argc == 6)
         return p->feed ? 0 : -1;
@@ -259,10 +260,10 @@ int main(int argc, char **argv)
         return 1;
     }
     evutil_make_socket_nonblocking(0);
-    input = bufferevent_socket_new(program.base, 0, 0);
+    input = bufferevent_socket_new(loop_event_base(program.loop), 0, 0);
     bufferevent_setcb(input, on_input, NULL, on_end, &program);
     bufferevent_enable(input, EV_READ);
-    event_base_dispatch(program.base);
+    loop_run(program.loop);
     bufferevent_free(input);
     kv_feed_free(program.feed);
     kv_feed_free(program.other);
@@ -271,7 +272,7 @@ int main(int argc, char **argv)
     kv_feeds_free(program.feeds);
     prefix_match_fini(&program.match);
     prefix_index_free(program.index);
-    event_free(program.next_turn);
-    event_base_free(program.base);
+    loop_timer_stop(&program.next_turn);
+    loop_free(program.loop);
     return 0;
 }

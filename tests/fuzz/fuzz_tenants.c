@@ -1,12 +1,12 @@
 /* Any bytes as a tenants_file are refused with a message of one line, or give
  * tenants whose keys lead to their names. */
 #include <assert.h>
-#include <event2/buffer.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "conductor/json/text_buf.h"
 #include "conductor/service/tenant/tenants.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -17,10 +17,11 @@ static const char *const keys[] = {"one", "two", "three"};
 static void check(struct tenants *t, const char *path)
 {
     struct tenants *next;
-    struct evbuffer *out = evbuffer_new();
+    struct text_buf out;
     char err[CONFIG_ERROR_MAX];
 
-    assert(out && tenants_size(t) < SHARE_TENANTS);
+    text_buf_init(&out, SIZE_MAX);
+    assert(tenants_size(t) < SHARE_TENANTS);
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         struct dispatch_request r = {0};
 
@@ -48,8 +49,8 @@ static void check(struct tenants *t, const char *path)
     }
     assert(tenants_new(path, &next, err) == 0);
     tenants_take(t, next);
-    assert(tenants_write(t, out) == 0);
-    evbuffer_free(out);
+    assert(tenants_write(t, &out) == 0);
+    text_buf_fini(&out);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -8,7 +8,9 @@
     with "Who", "That of" or "Of these" (but "of these, refused ones" counts);
   - the comment of a function in a header says what it does: not "Whether it
     waits" or "Likewise for links", but "Returns whether ..".
-    Folders in MOST_PRONOUNS may have as many of these as it says, never more.
+    Folders in MOST_PRONOUNS may have as many of these as it says, never more;
+  - outside base/ and tests/ only the files that base/DESIGN.md lists include
+    libevent's headers.
 
 usage: check_style.py [FILE...]    (default: every C file of the clone)
        check_style.py --pronouns [FILE...]    (lists such comments, counts them)
@@ -134,12 +136,35 @@ def too_many(found):
                    f'most {most} may (check_style.py --pronouns lists them)')
 
 
+def libevent_users():
+    """The files of base/DESIGN.md's list."""
+    with open('base/DESIGN.md', encoding='utf-8') as file:
+        section = file.read().split('## Who may include libevent')[1]
+    return set(re.findall(r'`([\w/]+\.[ch])`', section.split('\n## ')[0]))
+
+
+def libevent_includes(name, text, users):
+    """(number of the line from 0, what) of each include of libevent that is
+    not allowed, or 0 and what if an allowed file needs it no longer."""
+    found = [number for number, line in enumerate(text.split('\n'))
+             if line.startswith(('#include <event2/',
+                                 '#include "base/loop/libevent.h"'))]
+    if name in users:
+        return [] if found else [(0, "no longer includes libevent's headers: "
+                                     'take it from the list in base/DESIGN.md')]
+    if name.startswith(('base/', 'tests/')):
+        return []
+    return [(number, "includes libevent's headers: use base/loop/loop.h, or see "
+                     'the list in base/DESIGN.md') for number in found]
+
+
 def main(names):
     listing = names[:1] == ['--pronouns']
     names = names[listing:]
     listed = subprocess.run(['git', 'ls-files'], capture_output=True,
                             text=True, check=True).stdout.split()
     bad, n_pronouns = 0, collections.Counter()
+    users = libevent_users()
     for name in names or listed:
         if name.endswith(SUFFIXES):
             with open(name, encoding='utf-8') as file:
@@ -152,6 +177,7 @@ def main(names):
                     (number, f'a comment without a subject: "{what}"')
                     for number, what in found]
                 found += faults(text)
+                found += libevent_includes(name, text, users)
             bad += len(found)
             for number, what in found:
                 print(f'{name}:{number + 1}: {what}')

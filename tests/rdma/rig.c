@@ -1,7 +1,6 @@
 /* Two sides of the transport rdma in one process. */
 #include "tests/rdma/rig.h"
 
-#include <event2/event.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 
 static char log_lines[1 << 20];
 static uint64_t random_state = 1;
@@ -132,14 +131,14 @@ static const struct transport_offer_ops offer_ops = {
 
 /* --- both sides --- */
 
-static void on_alarm(evutil_socket_t, short, void *)
+static void on_alarm(void *)
 {
 }
 
 void rig_turn(struct rig *rig, int64_t us)
 {
-    event_loop_wait(rig->alarm, us > 0 ? us : 1);
-    event_base_loop(rig->base, EVLOOP_ONCE);
+    loop_timer_start(&rig->alarm, us > 0 ? us : 1);
+    loop_turn(rig->loop, -1);
 }
 
 void rig_sleep(struct rig *rig, int64_t us)
@@ -169,7 +168,7 @@ bool rig_drain(struct rig *rig, int64_t us)
 static struct transport *make_side(struct rig *rig, const char *letter,
                                    const struct rig_config *c, uint8_t **slab)
 {
-    struct rdma_config config = {.base = rig->base,
+    struct rdma_config config = {.loop = rig->loop,
                                  .listen_host = "127.0.0.1",
                                  .end_points = c->end_points,
                                  .stall_us = c->stall_us,
@@ -207,8 +206,8 @@ void rig_open(struct rig *rig)
 
 static void begin_loop(struct rig *rig)
 {
-    rig->base = event_loop_new(1);
-    rig->alarm = event_new(rig->base, -1, 0, on_alarm, NULL);
+    rig->loop = loop_new();
+    loop_timer_init(rig->loop, &rig->alarm, on_alarm, NULL);
 }
 
 static void begin_holder(struct rig *rig, const struct rig_config *config)
@@ -280,8 +279,8 @@ void rig_end(struct rig *rig)
         rig->asker->ops->free(rig->asker);
         munmap(rig->mine, RIG_SLAB_BYTES);
     }
-    event_free(rig->alarm);
-    event_base_free(rig->base);
+    loop_timer_stop(&rig->alarm);
+    loop_free(rig->loop);
 }
 
 void rig_check_paint(const uint8_t *memory, uint64_t bytes, const char *what)

@@ -6,7 +6,10 @@
 
 #include <sys/types.h>
 
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/rdma/rdma.h"
+
+struct loop;
 
 #define RIG_SLAB_BYTES (8u << 20)
 #define RIG_OPS 8u
@@ -26,8 +29,8 @@ struct rig_op {
 };
 
 struct rig {
-    struct event_base *base;
-    struct event *alarm; /* of rig_turn() */
+    struct loop *loop;
+    struct loop_timer alarm; /* of rig_turn() */
     struct transport *asker, *holder;
     struct transport_offer *offer;
     struct transport_path *path;

@@ -2,19 +2,18 @@
 #include "tests/unit/cluster_world.h"
 
 #include <errno.h>
-#include <event2/event.h>
 #include <hiredis/hiredis.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/entropy.h"
+#include "base/loop/loop.h"
+#include "base/loop/virtual.h"
 #include "base/redis/redis.h"
 #include "traces/random.h"
 
-#define EVENTS_MAX 64
 #define CONNECTIONS_MAX (2 * WORLD_CONDUCTORS)
 #define FLIGHT_MAX 512
 #define WORDS_MAX 16
@@ -22,14 +21,6 @@
 #define MEMBERS_MAX 64
 #define BLOCK_US 500000 /* that a read waits */
 #define EPOCH_MS INT64_C(1700000000000)
-
-struct timer {
-    bool used, persists;
-    unsigned who;
-    event_callback_fn fn;
-    void *arg;
-    int64_t due_us, every_us; /* due 0: not pending */
-};
 
 struct command {
     struct redis_done done;
@@ -83,12 +74,13 @@ struct server {
 
 static struct {
     struct random_state random;
-    int64_t now_us;
+    struct virtual_time *time;
+    struct loop *loops[WORLD_CONDUCTORS];
     unsigned who;
     int64_t paused_until_us[WORLD_CONDUCTORS];
-    struct timer timers[EVENTS_MAX];
     struct redis connections[CONNECTIONS_MAX];
     struct server server;
+    uint64_t digest; /* of the commands so far */
 } world;
 
 unsigned world_pick(unsigned n)
@@ -96,9 +88,19 @@ unsigned world_pick(unsigned n)
     return random_below(&world.random, n);
 }
 
+uint64_t world_digest(void)
+{
+    return world.digest;
+}
+
 int64_t world_now_us(void)
 {
-    return world.now_us;
+    return virtual_time_us(world.time);
+}
+
+struct loop *world_loop(unsigned who)
+{
+    return world.loops[who];
 }
 
 void world_as(unsigned who)
@@ -109,66 +111,24 @@ void world_as(unsigned who)
 void world_pause(unsigned who, int64_t until_us)
 {
     world.paused_until_us[who] = until_us;
+    virtual_loop_pause(world.loops[who], until_us);
 }
 
 bool world_is_paused(unsigned who)
 {
-    return world.paused_until_us[who] > world.now_us;
+    return world.paused_until_us[who] > world_now_us();
 }
 
-/* --- in place of base and libevent ---------------------------------------- */
-
-int64_t clock_now_us(void)
-{
-    return world.now_us;
-}
+/* --- in place of base ----------------------------------------------------- */
 
 uint64_t entropy_u64(void)
 {
     return random_u64(&world.random);
 }
 
-struct event *event_new(struct event_base *, evutil_socket_t, short what,
-                        event_callback_fn fn, void *arg)
-{
-    for (unsigned i = 0; i < EVENTS_MAX; i++) {
-        struct timer *t = &world.timers[i];
-
-        if (t->used)
-            continue;
-        *t = (struct timer){.used = true,
-                            .persists = what & EV_PERSIST,
-                            .who = world.who,
-                            .fn = fn,
-                            .arg = arg};
-        return (struct event *)t;
-    }
-    abort();
-}
-
-int event_add(struct event *e, const struct timeval *after)
-{
-    struct timer *t = (struct timer *)e;
-    int64_t us = (int64_t)after->tv_sec * 1000000 + after->tv_usec;
-
-    t->due_us = world.now_us + (us > 0 ? us : 1);
-    t->every_us = t->persists ? us : 0;
-    return 0;
-}
-
-int event_pending(const struct event *e, short, struct timeval *)
-{
-    return ((const struct timer *)e)->due_us ? EV_TIMEOUT : 0;
-}
-
-void event_free(struct event *e)
-{
-    *(struct timer *)e = (struct timer){0};
-}
-
 /* --- in place of base/redis ----------------------------------------------- */
 
-struct redis *redis_new(struct event_base *, struct evdns_base *,
+struct redis *redis_new(struct loop *, struct loop_dns *,
                         const struct redis_url *,
                         const struct redis_options *options,
                         struct redis_watch watch)
@@ -183,7 +143,7 @@ struct redis *redis_new(struct event_base *, struct evdns_base *,
                             .who = world.who,
                             .options = *options,
                             .watch = watch,
-                            .again_us = world.now_us + 1 + world_pick(50000)};
+                            .again_us = world_now_us() + 1 + world_pick(50000)};
         return r;
     }
     abort();
@@ -222,14 +182,17 @@ int redis_command(struct redis *r, struct redis_done done, int argc,
         abort();
     c->done = done;
     c->n = argc;
-    c->sent_us = world.now_us;
+    c->sent_us = world_now_us();
     for (int i = 0; i < argc; i++) {
         c->lens[i] = lens ? lens[i] : strlen(argv[i]);
         c->words[i] = calloc(1, c->lens[i] + 1);
         if (!c->words[i])
             abort();
         memcpy(c->words[i], argv[i], c->lens[i]);
+        for (size_t k = 0; k < c->lens[i]; k++)
+            world.digest = random_mix(world.digest ^ (uint8_t)argv[i][k]);
     }
+    world.digest = random_mix(world.digest ^ (uint64_t)c->sent_us);
     r->flight[r->n++] = c;
     return 0;
 }
@@ -265,7 +228,7 @@ static void lose(struct redis *r, bool told)
     memcpy(flight, r->flight, n * sizeof(*flight));
     r->n = 0;
     r->up = false;
-    r->again_us = world.now_us + 50000 + world_pick(100000);
+    r->again_us = world_now_us() + 50000 + world_pick(100000);
     for (unsigned i = 0; i < n; i++)
         command_end(flight[i], NULL);
     if (was_up && told && r->watch.fn)
@@ -341,7 +304,7 @@ static void append(redisReply *array, redisReply *element)
 
 static int64_t server_ms(void)
 {
-    return (world.now_us + world.server.clock_us) / 1000 + EPOCH_MS;
+    return (world_now_us() + world.server.clock_us) / 1000 + EPOCH_MS;
 }
 
 static void drop_entries(unsigned from, unsigned n)
@@ -422,10 +385,10 @@ static redisReply *read_on(struct command *c)
             (s->entries[from].ms == ms && s->entries[from].seq <= seq)))
         from++;
     if (c->block_until_us == 0)
-        c->block_until_us = world.now_us + BLOCK_US;
+        c->block_until_us = world_now_us() + BLOCK_US;
     if (from == s->n)
-        return world.now_us < c->block_until_us ? NULL
-                                                : reply_of(REDIS_REPLY_NIL);
+        return world_now_us() < c->block_until_us ? NULL
+                                                  : reply_of(REDIS_REPLY_NIL);
     r = reply_of(REDIS_REPLY_ARRAY);
     stream = reply_of(REDIS_REPLY_ARRAY);
     entries = reply_of(REDIS_REPLY_ARRAY);
@@ -530,7 +493,7 @@ static redisReply *refuse_write(void)
 static void execute(struct command *c)
 {
     const char *word = c->words[0];
-    bool full = world.now_us < world.server.refuses_until_us;
+    bool full = world_now_us() < world.server.refuses_until_us;
 
     if (strcmp(word, "XADD") == 0)
         c->reply = full ? refuse_write() : add(c);
@@ -570,7 +533,7 @@ static void answer_some(struct redis *r, unsigned most)
 
 static void run_connection(struct redis *r, bool rough)
 {
-    bool there = world.now_us >= world.server.back_us;
+    bool there = world_now_us() >= world.server.back_us;
 
     world.who = r->who;
     if (world_is_paused(r->who)) {
@@ -579,7 +542,7 @@ static void run_connection(struct redis *r, bool rough)
         return;
     }
     if (!r->up) {
-        if (!there || world.now_us < r->again_us)
+        if (!there || world_now_us() < r->again_us)
             return;
         r->up = true;
         if (r->watch.fn)
@@ -593,36 +556,23 @@ static void run_connection(struct redis *r, bool rough)
     execute_some(r, rough ? 1 + world_pick(8) : FLIGHT_MAX);
     answer_some(r, rough ? world_pick(6) : FLIGHT_MAX);
     if (r->n > 0 &&
-        world.now_us - r->flight[0]->sent_us > r->options.timeout_us)
+        world_now_us() - r->flight[0]->sent_us > r->options.timeout_us)
         lose(r, true);
-}
-
-static void run_timers(void)
-{
-    for (unsigned i = 0; i < EVENTS_MAX; i++) {
-        struct timer *t = &world.timers[i];
-
-        if (!t->used || t->due_us == 0 || t->due_us > world.now_us ||
-            world_is_paused(t->who))
-            continue;
-        t->due_us = t->every_us ? world.now_us + t->every_us : 0;
-        world.who = t->who;
-        t->fn(-1, EV_TIMEOUT, t->arg);
-    }
 }
 
 void world_run(int64_t us, bool rough)
 {
     unsigned first = rough ? world_pick(CONNECTIONS_MAX) : 0;
+    int64_t until_us = world_now_us() + us;
 
-    world.now_us += us;
+    while (virtual_time_step(world.time, until_us))
+        ;
     for (unsigned i = 0; i < CONNECTIONS_MAX; i++) {
         struct redis *r = &world.connections[(first + i) % CONNECTIONS_MAX];
 
         if (r->used && !(rough && world_pick(3) == 0))
             run_connection(r, rough);
     }
-    run_timers();
     if (world_pick(100) == 0)
         world.server.older = world.server.registry;
 }
@@ -701,13 +651,25 @@ void world_refuse(int64_t until_us)
 void world_calm(void)
 {
     world.server.back_us = world.server.refuses_until_us = 0;
-    memset(world.paused_until_us, 0, sizeof(world.paused_until_us));
+    for (unsigned i = 0; i < WORLD_CONDUCTORS; i++)
+        world_pause(i, 0);
+}
+
+static uint32_t tie(void *)
+{
+    return (uint32_t)random_u64(&world.random);
 }
 
 void world_begin(uint64_t seed)
 {
     drop_stream();
+    for (unsigned i = 0; i < WORLD_CONDUCTORS; i++)
+        loop_free(world.loops[i]);
+    virtual_time_free(world.time);
     memset(&world, 0, sizeof(world));
-    world.now_us = 1000000;
     random_init(&world.random, seed);
+    world.time = virtual_time_new(1000000, tie, NULL);
+    for (unsigned i = 0; world.time && i < WORLD_CONDUCTORS; i++)
+        if (!(world.loops[i] = virtual_loop_new(world.time)))
+            abort();
 }

@@ -1,7 +1,8 @@
 /*
  * A loop, a clock and a Redis for several conductors in one process, which a
- * test plays: it stands in for libevent's timers, base/clock, base/entropy and
- * base/redis. Everything follows from the seed of world_begin().
+ * test plays: the loops are base/loop/virtual.h, and the rest stands
+ * in for base/entropy and base/redis. Everything follows from the seed of
+ * world_begin().
  *
  * The Redis has one stream, which keeps few entries, and one registry. What its
  * script does is written again in C (renew() in cluster_world.c): a change of
@@ -12,6 +13,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+struct loop;
 
 #define WORLD_CONDUCTORS 3
 #define WORLD_LEASE_US 3000000
@@ -25,9 +28,16 @@ unsigned world_pick(unsigned n);
 
 int64_t world_now_us(void);
 
+/* Returns a digest of all commands to Redis since world_begin(), and of their
+ * times. */
+uint64_t world_digest(void);
+
 /* world_as(who): what is called from now on is conductor `who`: its events and
  * connections are of it. */
 void world_as(unsigned who);
+
+/* Returns the loop of conductor `who`, which lives until world_begin(). */
+struct loop *world_loop(unsigned who);
 
 /* world_pause(who, until_us): it stands still until then; what its sockets hold
  * reaches Redis all the same. */

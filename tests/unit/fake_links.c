@@ -5,9 +5,10 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/loop/loop.h"
 
 struct worker_links {
-    struct event_base *base;
+    struct loop *loop;
     const struct worker_link_ops *ops;
     void *arg;
 };
@@ -34,14 +35,14 @@ struct worker_links *fake_links(void)
     return &the_links;
 }
 
-struct worker_links *worker_links_new(struct event_base *base,
+struct worker_links *worker_links_new(struct loop *loop,
                                       const struct worker_links_config *config,
                                       const struct worker_link_ops *ops,
                                       void *arg, char err[MSG_TEXT_MAX])
 {
     (void)config;
     (void)err;
-    the_links = (struct worker_links){.base = base, .ops = ops, .arg = arg};
+    the_links = (struct worker_links){.loop = loop, .ops = ops, .arg = arg};
     return &the_links;
 }
 
@@ -145,7 +146,7 @@ int fake_link_deliver(struct worker_link *link, struct wire_buf *buf)
             continue;
         }
         for (link->resumed = false; !link->resumed; link->turns++)
-            (void)event_base_loop(the_links.base, EVLOOP_ONCE);
+            (void)loop_turn(the_links.loop, -1);
         rc = 0;
     }
     wire_buf_reset(buf);

@@ -2,11 +2,11 @@
 #include "fake_service.h"
 
 #include <errno.h>
-#include <event2/buffer.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "conductor/json/text_buf.h"
 #include "conductor/service/ticket/gateway.h"
 
 void fake_service_reset(struct service *service)
@@ -145,9 +145,9 @@ struct models_report *models_report_new(const struct models *models)
     return calloc(1, sizeof(struct models_report));
 }
 
-int models_report_next(struct models_report *report, struct evbuffer *out)
+int models_report_next(struct models_report *report, struct text_buf *out)
 {
-    if (evbuffer_add_printf(out, "fake_calls %d\n", ++report->pieces) < 0)
+    if (text_buf_printf(out, "fake_calls %d\n", ++report->pieces) < 0)
         return -ENOMEM;
     return report->pieces < 3;
 }
@@ -158,85 +158,83 @@ void models_report_free(struct models_report *report)
 }
 
 int models_explain(const struct models *models, const char *id,
-                   struct evbuffer *out)
+                   struct text_buf *out)
 {
     (void)models;
     if (strcmp(id, "r-17") != 0)
         return -ENOENT;
-    return evbuffer_add_printf(out, "{\"why\":1}") < 0 ? -ENOMEM : 0;
+    return text_buf_printf(out, "{\"why\":1}") < 0 ? -ENOMEM : 0;
 }
 
-int models_copies(const struct models *models, struct evbuffer *out)
+int models_copies(const struct models *models, struct text_buf *out)
 {
     (void)models;
-    return evbuffer_add_printf(out, "{\"copies\":[]}") < 0 ? -ENOMEM : 0;
+    return text_buf_printf(out, "{\"copies\":[]}") < 0 ? -ENOMEM : 0;
 }
 
 int models_replicas(struct models *models, const uint32_t *tokens, size_t n,
-                    uint32_t copies, struct evbuffer *out)
+                    uint32_t copies, struct text_buf *out)
 {
     (void)models;
     if (copies == 404)
         return -ENOENT;
-    return evbuffer_add_printf(out,
-                               "{\"tokens\":%zu,\"last\":%u,\"copies\":%u}", n,
-                               tokens[n - 1], copies) < 0
+    return text_buf_printf(out, "{\"tokens\":%zu,\"last\":%u,\"copies\":%u}", n,
+                           tokens[n - 1], copies) < 0
                ? -ENOMEM
                : 0;
 }
 
 int models_blocks(const struct models *models, uint64_t key,
-                  const uint32_t *tokens, size_t n, struct evbuffer *out)
+                  const uint32_t *tokens, size_t n, struct text_buf *out)
 {
     (void)models;
     if (key == 404)
         return -ENOENT;
-    return evbuffer_add_printf(out,
-                               "{\"key\":%llu,\"tokens\":%zu,"
-                               "\"last\":%u}",
-                               (unsigned long long)key, tokens ? n : 0,
-                               tokens && n > 0 ? tokens[n - 1] : 0) < 0
+    return text_buf_printf(out,
+                           "{\"key\":%llu,\"tokens\":%zu,"
+                           "\"last\":%u}",
+                           (unsigned long long)key, tokens ? n : 0,
+                           tokens && n > 0 ? tokens[n - 1] : 0) < 0
                ? -ENOMEM
                : 0;
 }
 
-int models_health(const struct models *models, struct evbuffer *out)
+int models_health(const struct models *models, struct text_buf *out)
 {
     (void)models;
-    return evbuffer_add_printf(out, "{\"status\":\"ok\"}") < 0 ? -ENOMEM : 0;
+    return text_buf_printf(out, "{\"status\":\"ok\"}") < 0 ? -ENOMEM : 0;
 }
 
 int models_instances(const struct models *models, size_t most,
-                     struct evbuffer *out)
+                     struct text_buf *out)
 {
     (void)most;
     for (size_t i = 0; i < models->more_bytes; i++)
-        if (evbuffer_add(out, " ", 1))
+        if (text_buf_printf(out, " "))
             return -ENOMEM;
-    return evbuffer_add_printf(out, "{\"instances\":[]}\n") < 0 ? -ENOMEM : 0;
+    return text_buf_printf(out, "{\"instances\":[]}\n") < 0 ? -ENOMEM : 0;
 }
 
-int models_overview(const struct models *models, struct evbuffer *out)
+int models_overview(const struct models *models, struct text_buf *out)
 {
     (void)models;
-    return evbuffer_add_printf(out, "{\"requests\":{}}\n") < 0 ? -ENOMEM : 0;
+    return text_buf_printf(out, "{\"requests\":{}}\n") < 0 ? -ENOMEM : 0;
 }
 
-int models_bookings(const struct models *models, struct evbuffer *out)
+int models_bookings(const struct models *models, struct text_buf *out)
 {
     (void)models;
-    return evbuffer_add_printf(out, "{\"bookings\":[]}\n") < 0 ? -ENOMEM : 0;
+    return text_buf_printf(out, "{\"bookings\":[]}\n") < 0 ? -ENOMEM : 0;
 }
 
 int models_history(const struct models *models, enum history_span span,
-                   struct evbuffer *out)
+                   struct text_buf *out)
 {
     static const int step_s[HISTORY_SPANS] = {5, 10, 240};
 
     (void)models;
-    return evbuffer_add_printf(out, "{\"step_s\":%d}\n", step_s[span]) < 0
-               ? -ENOMEM
-               : 0;
+    return text_buf_printf(out, "{\"step_s\":%d}\n", step_s[span]) < 0 ? -ENOMEM
+                                                                       : 0;
 }
 
 uint64_t models_decided(const struct models *models)
@@ -245,10 +243,10 @@ uint64_t models_decided(const struct models *models)
 }
 
 int models_decisions(const struct models *models, unsigned n,
-                     struct evbuffer *out)
+                     struct text_buf *out)
 {
-    return evbuffer_add_printf(out, "{\"decisions\":[%u,%d]}\n", n,
-                               (int)models->decided) < 0
+    return text_buf_printf(out, "{\"decisions\":[%u,%d]}\n", n,
+                           (int)models->decided) < 0
                ? -ENOMEM
                : 0;
 }

@@ -11,25 +11,27 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/loop/loop.h"
+
 struct front_fixture f;
 
 void front_open(const struct front_options *options)
 {
-    f.base = event_base_new();
+    f.loop = loop_new();
     f.service = (struct service){.model = {.name = "tiny",
                                            .vocab = 512,
                                            .window_tokens = 1000,
                                            .created_s = 1750000000},
                                  .ready = true};
     f.models.service = &f.service;
-    CU_ASSERT_EQUAL_FATAL(front_new(f.base, &f.models, options, &f.front), 0);
+    CU_ASSERT_EQUAL_FATAL(front_new(f.loop, &f.models, options, &f.front), 0);
 }
 
 void front_close(void)
 {
     front_free(f.front);
     fake_service_reset(&f.service);
-    event_base_free(f.base);
+    loop_free(f.loop);
 }
 
 struct front_options front_usual(void)
@@ -80,7 +82,7 @@ void client_read(struct client *c)
 
 void front_turn(void)
 {
-    event_base_loop(f.base, EVLOOP_NONBLOCK);
+    loop_turn(f.loop, 0);
 }
 
 bool client_send(struct client *c, const char *bytes, size_t n)

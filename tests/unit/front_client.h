@@ -3,7 +3,6 @@
 #ifndef TESTS_UNIT_FRONT_CLIENT_H
 #define TESTS_UNIT_FRONT_CLIENT_H
 
-#include <event2/event.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,10 +12,12 @@
 #include "fake_service.h"
 #include "tests/unit/suite.h"
 
+struct loop;
+
 #define GIVE_UP_S 10
 
 struct front_fixture {
-    struct event_base *base;
+    struct loop *loop;
     struct service service;
     struct models models;
     struct front *front;

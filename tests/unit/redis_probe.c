@@ -5,22 +5,26 @@
  *   redis_probe URL TIMEOUT_MS MAX_FLIGHT MAX_BYTES [CA_FILE]
  */
 #include <event2/buffer.h>
+#include <event2/bufferevent.h>
 #include <event2/dns.h>
+#include <event2/event.h>
 #include <hiredis/hiredis.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/event_loop.h"
 #include "base/log.h"
+#include "base/loop/dns.h"
+#include "base/loop/libevent.h"
+#include "base/loop/loop.h"
 #include "base/redis/redis.h"
 #include "base/tls.h"
 
 #define WORDS_MAX 16
 
 struct probe {
-    struct event_base *base;
+    struct loop *loop;
     struct redis *redis;
     struct bufferevent *input;
     long lines;
@@ -74,12 +78,12 @@ static void on_end(struct bufferevent *, short, void *arg)
 {
     struct probe *p = arg;
 
-    event_base_loopbreak(p->base);
+    loop_stop(p->loop);
 }
 
 int main(int argc, char **argv)
 {
-    struct probe p = {.base = event_loop_new(1)};
+    struct probe p = {.loop = loop_new()};
     struct redis_options options = {.what = "probe"};
     struct redis_url url;
     char err[256];
@@ -96,16 +100,16 @@ int main(int argc, char **argv)
     if (argc == 6 && !(options.tls = tls_new(argv[5], false, err, sizeof(err))))
         return 2;
 
-    struct evdns_base *dns = event_loop_dns(p.base, "");
+    struct loop_dns *dns = loop_dns_new(p.loop, "");
     options.timeout_us = strtol(argv[2], NULL, 10) * 1000;
     options.max_flight = (unsigned)strtoul(argv[3], NULL, 10);
     options.max_bytes = strtoul(argv[4], NULL, 10);
-    p.redis = redis_new(p.base, dns, &url, &options,
+    p.redis = redis_new(p.loop, dns, &url, &options,
                         (struct redis_watch){on_change, NULL});
-    p.input = bufferevent_socket_new(p.base, 0, 0);
+    p.input = bufferevent_socket_new(loop_event_base(p.loop), 0, 0);
     bufferevent_setcb(p.input, on_input, NULL, on_end, &p);
     bufferevent_enable(p.input, EV_READ);
-    event_base_dispatch(p.base);
+    loop_run(p.loop);
 
     struct redis_counts c = redis_counts(p.redis);
 
@@ -114,7 +118,7 @@ int main(int argc, char **argv)
     printf("commands %llu replies %llu\n", (unsigned long long)c.commands,
            (unsigned long long)c.replies);
     bufferevent_free(p.input);
-    evdns_base_free(dns, 0);
-    event_base_free(p.base);
+    loop_dns_free(dns, false);
+    loop_free(p.loop);
     return 0;
 }

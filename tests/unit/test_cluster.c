@@ -1,12 +1,12 @@
 /* A conductor's registry, stream and lead, with a Redis and a clock that this
  * test plays: commands wait here until they are answered. */
 #include <errno.h>
-#include <event2/event.h>
 #include <hiredis/hiredis.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/loop/loop.h"
 #include "conductor/cluster/internal.h"
 #include "conductor/core/observation/lengths.h"
 #include "tests/unit/core_rig.h"
@@ -44,7 +44,7 @@ int64_t clock_now_us(void)
     return now_us;
 }
 
-struct redis *redis_new(struct event_base *, struct evdns_base *,
+struct redis *redis_new(struct loop *, struct loop_dns *,
                         const struct redis_url *,
                         const struct redis_options *options,
                         struct redis_watch watch)
@@ -195,7 +195,7 @@ static void turn_down(struct redis *r)
 /* --- a conductor -------------------------------------------------------- */
 
 struct rig {
-    struct event_base *base;
+    struct loop *loop;
     struct cluster *cluster;
     struct pool *pool;
     struct cluster_pool *joined;
@@ -238,7 +238,7 @@ static const struct cluster_pool_ops pool_ops = {on_freed, each};
 static struct rig rig_new(void)
 {
     struct pool_config config = pool_config_default;
-    struct rig r = {.base = event_base_new()};
+    struct rig r = {.loop = loop_new()};
 
     n_connections = 0;
     config.max_instances = 2;
@@ -250,7 +250,7 @@ static struct rig rig_new(void)
                       .kv_capacity_tokens = 10000, .block_tokens = 16,
                       .link_bytes_per_s = 1e9);
     r.cluster = cluster_new(
-        r.base, NULL,
+        r.loop, NULL,
         &(struct cluster_options){.lease_us = LEASE_US, .model = ""}, &ops,
         NULL);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r.cluster);
@@ -270,7 +270,7 @@ static void rig_free(struct rig *r)
     cluster_leave(r->joined);
     cluster_free(r->cluster);
     pool_free(r->pool);
-    event_base_free(r->base);
+    loop_free(r->loop);
 }
 
 static void give(struct rig *r, uint64_t request, const uint64_t *keys,
@@ -589,7 +589,7 @@ RIG_TEST(test_decisions_at_once)
     cluster_decided(r->joined, &(struct cluster_request){
                                    2, r->prefill, POOL_NO_INSTANCE, NULL});
     CU_ASSERT_EQUAL(r->redis->n, 1);
-    CU_ASSERT_TRUE(event_pending(r->cluster->flush, EV_TIMEOUT, NULL));
+    CU_ASSERT_TRUE(loop_timer_pending(&r->cluster->flush));
 }
 
 /* Each renewal asks who has a lease and has not told all, until that came: a

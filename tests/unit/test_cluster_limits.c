@@ -8,6 +8,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/loop/libevent.h"
+#include "base/loop/loop.h"
+#include "base/loop/virtual.h"
 #include "base/redis/redis.h"
 #include "conductor/cluster/limits.h"
 #include "tests/unit/suite.h"
@@ -96,11 +99,19 @@ static struct joint_key *client_at(void *, size_t i)
     return i < CLIENTS ? &clients[i] : NULL;
 }
 
+/* The time that passes in turn(); NULL = over libevent. */
+static struct virtual_time *virtual_time;
+
+static uint32_t tie(void *n)
+{
+    return ++*(uint32_t *)n;
+}
+
 /* Timers that are due now fire. */
-static void turn(struct event_base *base)
+static void turn(struct loop *loop)
 {
     now_us += 10000; /* reports are a millisecond apart */
-    (void)event_base_loop(base, EVLOOP_NONBLOCK);
+    (void)loop_turn(loop, virtual_time ? 10000 : 0);
 }
 
 static void take(struct limits *l, struct joint_key *k)
@@ -111,10 +122,10 @@ static void take(struct limits *l, struct joint_key *k)
 
 /* Of two clients with limits, whose book was never told: a report of both is
  * under way. */
-static struct limits *begin(struct event_base *base)
+static struct limits *begin(struct loop *loop)
 {
     struct limits *l =
-        limits_new(base, "00000000000000ab", LEASE_US, client_at, NULL);
+        limits_new(loop, "00000000000000ab", LEASE_US, client_at, NULL);
     redisReply sha = text("5ca1ab1e");
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(l);
@@ -131,32 +142,49 @@ static struct limits *begin(struct event_base *base)
     return l;
 }
 
-#define EVENT_BASE_TEST(test)                                      \
-    SUITE_TEST_OF(test, struct event_base, base, event_base_new(), \
-                  event_base_free(base))
+/* Over a loop of libevent, and in virtual time. */
+#define LOOP_TEST(test)                                   \
+    static void test##_body(struct loop *loop);           \
+    static void test(void)                                \
+    {                                                     \
+        uint32_t n = 0;                                   \
+        struct loop *loop = loop_new();                   \
+                                                          \
+        test##_body(loop);                                \
+        loop_free(loop);                                  \
+        virtual_time = virtual_time_new(now_us, tie, &n); \
+        CU_ASSERT_PTR_NOT_NULL_FATAL(virtual_time);       \
+        loop = virtual_loop_new(virtual_time);            \
+        test##_body(loop);                                \
+        loop_free(loop);                                  \
+        virtual_time_free(virtual_time);                  \
+        virtual_time = NULL;                              \
+    }                                                     \
+    static void test##_body(struct loop *loop)
 
 /* A report has who took something since the last one, once; and nobody else. */
-EVENT_BASE_TEST(test_told_once)
+LOOP_TEST(test_told_once)
 {
-    struct limits *l = begin(base);
+    struct limits *l = begin(loop);
 
     answer_report();
-    turn(base);
+    turn(loop);
     CU_ASSERT_EQUAL(redis.commands, 2);
     for (unsigned i = 0; i < 3; i++) {
         take(l, &clients[1]);
-        turn(base);
+        turn(loop);
         CU_ASSERT_EQUAL_FATAL(redis.commands, 3 + i);
         CU_ASSERT_STRING_EQUAL(redis.words[2], "1");
         CU_ASSERT_STRING_EQUAL(redis.words[3],
                                "{conductor:1}:limit:0000000000000002");
-        turn(base);
+        turn(loop);
         now_us += 10000;
         answer_report();
         /* Nothing waits but the poll. */
-        CU_ASSERT_EQUAL(event_base_get_num_events(base, EVENT_BASE_COUNT_ADDED),
-                        1);
-        turn(base);
+        CU_ASSERT(virtual_time ||
+                  event_base_get_num_events(loop_event_base(loop),
+                                            EVENT_BASE_COUNT_ADDED) == 1);
+        turn(loop);
         CU_ASSERT_EQUAL(redis.commands, 3 + i);
     }
     CU_ASSERT_EQUAL(limits_counts(l).told, 4);
@@ -164,26 +192,26 @@ EVENT_BASE_TEST(test_told_once)
 }
 
 /* What is taken while a report is under way is in the next one. */
-EVENT_BASE_TEST(test_taken_meanwhile)
+LOOP_TEST(test_taken_meanwhile)
 {
-    struct limits *l = begin(base);
+    struct limits *l = begin(loop);
 
     take(l, &clients[0]);
     answer_report();
-    turn(base);
+    turn(loop);
     CU_ASSERT_EQUAL_FATAL(redis.commands, 3);
     CU_ASSERT_STRING_EQUAL(redis.words[2], "1");
     now_us += 10000;
     answer_report();
-    turn(base);
+    turn(loop);
     CU_ASSERT_EQUAL(redis.commands, 3);
     limits_free(l);
 }
 
 /* A report that Redis did not take is made again, of all that was in it. */
-EVENT_BASE_TEST(test_refused)
+LOOP_TEST(test_refused)
 {
-    struct limits *l = begin(base);
+    struct limits *l = begin(loop);
 
     redisReply sha = text("5ca1ab1e");
 
@@ -194,7 +222,7 @@ EVENT_BASE_TEST(test_refused)
     redis.is_full = false;
     now_us += 10000;
     take(l, &clients[0]);
-    turn(base);
+    turn(loop);
     CU_ASSERT_EQUAL_FATAL(redis.commands, 4);
     CU_ASSERT_STRING_EQUAL(redis.words[2], "2");
     answer_report();

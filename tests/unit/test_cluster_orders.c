@@ -115,7 +115,7 @@ static void begin(struct conductor *c, unsigned number)
     config.grows = true;
     c->pool = pool_new(&config);
     c->cluster =
-        cluster_new(NULL, NULL,
+        cluster_new(world_loop(number), NULL,
                     &(struct cluster_options){.lease_us = WORLD_LEASE_US,
                                               .model = "m",
                                               .workers_at = {.port = 8081}},
@@ -411,6 +411,29 @@ static bool is_whole(uint64_t seed)
     return v.wrong == 0;
 }
 
+static void end_all(void)
+{
+    for (unsigned k = 0; k < WORLD_CONDUCTORS; k++) {
+        world_as(k);
+        end(&conductors[k]);
+    }
+}
+
+/* A seed gives the same commands at the same times, another one others. */
+static void test_same_seed(void)
+{
+    static const uint64_t seeds[] = {5, 5, 6};
+    uint64_t digests[3];
+
+    for (size_t i = 0; i < 3; i++) {
+        make_order(seeds[i]);
+        digests[i] = world_digest();
+        end_all();
+    }
+    CU_ASSERT_EQUAL(digests[0], digests[1]);
+    CU_ASSERT_NOT_EQUAL(digests[0], digests[2]);
+}
+
 static void test_any_order(void)
 {
     uint64_t seed = seed_or((uint64_t)time(NULL) * 100000);
@@ -420,10 +443,7 @@ static void test_any_order(void)
     for (uint32_t i = 0; i < orders; i++) {
         make_order(seed + i);
         failed += !is_whole(seed + i);
-        for (unsigned k = 0; k < WORLD_CONDUCTORS; k++) {
-            world_as(k);
-            end(&conductors[k]);
-        }
+        end_all();
     }
     if (failed > 0)
         printf("\n    %u of %u orders are not whole ", failed, orders);
@@ -431,6 +451,7 @@ static void test_any_order(void)
 }
 
 static const struct suite_test tests[] = {
+    {"a seed is an order", test_same_seed},
     {"whole after any order of faults", test_any_order},
 };
 

@@ -1,14 +1,13 @@
 /* Look-ups on a loop: addresses in numbers, an answer that never comes, and
  * what is cancelled before its end. */
 #include <arpa/inet.h>
-#include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/dns.h"
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "tests/unit/suite.h"
 
 /* What on_done() was told. */
@@ -33,8 +32,8 @@ static void on_done(void *, const struct dns_answer *answer)
 static void test_numbers(void)
 {
     static const char *const hosts[] = {"127.0.0.9", "::1"};
-    struct event_base *base = event_loop_new(1);
-    struct dns *dns = dns_new(base, "");
+    struct loop *loop = loop_new();
+    struct dns *dns = dns_new(loop, "");
     struct dns_address a;
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(dns);
@@ -42,7 +41,7 @@ static void test_numbers(void)
         n_done = 0;
         CU_ASSERT_PTR_NOT_NULL(dns_look_up(dns, hosts[i], on_done, NULL));
         CU_ASSERT_EQUAL(n_done, 0); /* from the loop alone */
-        event_base_loop(base, EVLOOP_ONCE);
+        loop_turn(loop, -1);
         CU_ASSERT_EQUAL(n_done, 1);
         CU_ASSERT_STRING_EQUAL(told, hosts[i]);
     }
@@ -52,7 +51,7 @@ static void test_numbers(void)
     dns_cancel(NULL);
     dns_free(dns);
     dns_free(NULL);
-    event_base_free(base);
+    loop_free(loop);
 }
 
 /* A name server that says nothing: a look-up ends by being cancelled, and what
@@ -63,7 +62,7 @@ static void test_silence(void)
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof(at);
     int fd = socket(AF_INET, SOCK_DGRAM, 0);
-    struct event_base *base = event_loop_new(1);
+    struct loop *loop = loop_new();
     char server[32], question[512];
     struct dns_lookup *l;
     struct dns *dns;
@@ -71,33 +70,33 @@ static void test_silence(void)
     CU_ASSERT_EQUAL_FATAL(bind(fd, (struct sockaddr *)&at, n), 0);
     CU_ASSERT_EQUAL_FATAL(getsockname(fd, (struct sockaddr *)&at, &n), 0);
     snprintf(server, sizeof(server), "127.0.0.1:%d", ntohs(at.sin_port));
-    dns = dns_new(base, server);
+    dns = dns_new(loop, server);
     CU_ASSERT_PTR_NOT_NULL_FATAL(dns);
     n_done = 0;
     l = dns_look_up(dns, "engines.test", on_done, NULL);
     CU_ASSERT_PTR_NOT_NULL(l);
     CU_ASSERT(recv(fd, question, sizeof(question), 0) > 12);
     CU_ASSERT_EQUAL(question[11], 1); /* EDNS0 */
-    event_base_loop(base, EVLOOP_NONBLOCK);
+    loop_turn(loop, 0);
     dns_cancel(l);
-    event_base_loop(base, EVLOOP_NONBLOCK);
+    loop_turn(loop, 0);
     CU_ASSERT_EQUAL(n_done, 0);
     dns_free(dns);
-    event_base_free(base);
+    loop_free(loop);
     close(fd);
 }
 
 static void test_servers(void)
 {
     static const char *const bad[] = {"name:53", "127.0.0.1:99999", "::1::"};
-    struct event_base *base = event_loop_new(1);
+    struct loop *loop = loop_new();
 
     for (size_t i = 0; i < 3; i++)
-        CU_ASSERT_PTR_NULL(dns_new(base, bad[i]));
-    struct dns *dns = dns_new(base, "[::1]:53");
+        CU_ASSERT_PTR_NULL(dns_new(loop, bad[i]));
+    struct dns *dns = dns_new(loop, "[::1]:53");
     CU_ASSERT_PTR_NOT_NULL(dns);
     dns_free(dns);
-    event_base_free(base);
+    loop_free(loop);
 }
 
 static const struct suite_test tests[] = {

@@ -1,11 +1,11 @@
 /* The names that are drained: in, out, twice, and how many there can be; and
  * what their limit ends. */
 #include <errno.h>
-#include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/loop/loop.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
 #include "conductor/service/setup.h"
@@ -70,14 +70,14 @@ static void test_limit(void)
     static const char text[] =
         "{\"worker_listen\": \"\", \"engines\": [" ENGINE("a", "m") "," ENGINE(
             "b", "m") "," ENGINE("c", "n") "]}";
-    struct event_base *base = event_base_new();
+    struct loop *loop = loop_new();
     char err[CONFIG_ERROR_MAX] = "";
     struct config config;
     struct models *models;
     struct service *m, *n;
 
     CU_ASSERT_EQUAL_FATAL(config_parse(&config, text, strlen(text), err), 0);
-    models = models_new(base, &config, err);
+    models = models_new(loop, &config, err);
     CU_ASSERT_PTR_NOT_NULL_FATAL(models);
     m = models_find(models, "m", 1);
     n = models_find(models, "n", 1);
@@ -103,7 +103,7 @@ static void test_limit(void)
     CU_ASSERT_EQUAL(n_ended, 3);
     models_free(models);
     config_fini(&config);
-    event_base_free(base);
+    loop_free(loop);
 }
 
 static const struct suite_test tests[] = {

@@ -1,10 +1,10 @@
 /* Whose turn it is at an engine, and what is learned when the first request of
  * its line is refused. */
-#include <event2/event.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/loop/loop.h"
 #include "conductor/core/pool/record.h"
 #include "conductor/service/engine/costs.h"
 #include "conductor/service/engine/engine.h"
@@ -20,7 +20,7 @@ static const char config_text[] =
 enum { REQUESTS = 4, TOKENS = 100 };
 
 struct rig {
-    struct event_base *base;
+    struct loop *loop;
     struct config config;
     struct models *models;
     struct service *service;
@@ -33,10 +33,10 @@ static void rig_init(struct rig *r)
 {
     char err[CONFIG_ERROR_MAX] = "";
 
-    *r = (struct rig){.base = event_base_new()};
+    *r = (struct rig){.loop = loop_new()};
     CU_ASSERT_EQUAL_FATAL(
         config_parse(&r->config, config_text, strlen(config_text), err), 0);
-    r->models = models_new(r->base, &r->config, err);
+    r->models = models_new(r->loop, &r->config, err);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r->models);
     r->service = models_first(r->models);
     r->engine = r->service->engines.by_slot[0];
@@ -73,7 +73,7 @@ static void rig_fini(struct rig *r)
             forward_prefill_over(&r->requests[i], false, 1000000);
     models_free(r->models);
     config_fini(&r->config);
-    event_base_free(r->base);
+    loop_free(r->loop);
 }
 
 static void refuse(struct rig *r, int i, int status, int64_t now_us)
@@ -192,13 +192,13 @@ static void see_prefill(struct engine *e, int64_t tokens, int64_t us)
  * longest prediction for 2000 tokens once its prefills are known, us. */
 static int64_t longest_us(bool steps_first)
 {
-    struct rig r = {.base = event_base_new()};
+    struct rig r = {.loop = loop_new()};
     char err[CONFIG_ERROR_MAX] = "";
     int64_t most_us = 0;
 
     CU_ASSERT_EQUAL_FATAL(
         config_parse(&r.config, three_text, strlen(three_text), err), 0);
-    r.models = models_new(r.base, &r.config, err);
+    r.models = models_new(r.loop, &r.config, err);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r.models);
     r.service = models_first(r.models);
     struct engine *const *all = r.service->engines.by_slot;
@@ -220,7 +220,7 @@ static int64_t longest_us(bool steps_first)
     CU_ASSERT(all[0]->prefills.unlike);
     models_free(r.models);
     config_fini(&r.config);
-    event_base_free(r.base);
+    loop_free(r.loop);
     return most_us;
 }
 

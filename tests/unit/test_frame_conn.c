@@ -1,14 +1,14 @@
 /* Connecting by name never stops the loop, and asks only the name servers. */
 #include <arpa/inet.h>
-#include <event2/dns.h>
 #include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/event_loop.h"
 #include "base/frame_conn.h"
+#include "base/loop/dns.h"
+#include "base/loop/loop.h"
 #include "base/socket.h"
 #include "tests/unit/suite.h"
 
@@ -37,15 +37,13 @@ static int on_frame(void *, const struct frame_header *, const uint8_t *)
 static void on_closed(void *arg, const char *reason)
 {
     snprintf(why, sizeof(why), "%s", reason);
-    event_base_loopbreak(arg);
+    loop_stop(arg);
 }
 
-static void on_tick(evutil_socket_t fd, short what, void *arg)
+static void on_tick(void *arg)
 {
-    (void)fd;
-    (void)what;
     if (++ticks == 20)
-        event_base_loopbreak(arg);
+        loop_stop(arg);
 }
 
 /* A name server that takes questions and never answers. Its port. */
@@ -70,25 +68,24 @@ static void connect_to(const char *host, const char *server)
     };
     static const struct frame_conn_ops ops = {.frame = on_frame,
                                               .closed = on_closed};
-    struct event_base *base = event_loop_new(1);
-    struct evdns_base *dns = evdns_base_new(base, 0);
-    struct timeval every = {0, 10000};
-    struct event *tick = event_new(base, -1, EV_PERSIST, on_tick, base);
+    struct loop *loop = loop_new();
+    struct loop_dns *dns = loop_dns_new(loop, server);
+    struct loop_timer tick;
 
     asked = ticks = 0;
     why[0] = '\0';
-    evdns_base_nameserver_ip_add(dns, server);
-    event_add(tick, &every);
+    loop_timer_init(loop, &tick, on_tick, loop);
+    loop_timer_repeat(&tick, 10000);
     struct frame_conn *c =
-        frame_conn_connect(base, dns, host, 1, &limits, &ops, base);
+        frame_conn_connect(loop, dns, host, 1, &limits, &ops, loop);
     CU_ASSERT_PTR_NOT_NULL_FATAL(c);
-    event_base_dispatch(base);
+    loop_run(loop);
     frame_conn_free(c);
-    event_free(tick);
-    evdns_base_free(dns, 1);
+    loop_timer_stop(&tick);
+    loop_dns_free(dns, true);
     /* A look-up that was given up is let go of in the next turn. */
-    event_base_loop(base, EVLOOP_NONBLOCK);
-    event_base_free(base);
+    loop_turn(loop, 0);
+    loop_free(loop);
 }
 
 static void test_names(void)
@@ -154,7 +151,7 @@ static void test_peer_of_both_kinds(void)
 
 enum { AGAIN = 3 };
 
-static struct event_base *loop;
+static struct loop *loop;
 static char came[64]; /* a letter for each frame, '.' for a turn of the loop */
 
 static void note(char what)
@@ -178,7 +175,7 @@ static int on_letter(void *arg, const struct frame_header *h,
 static void on_end(void *, const char *reason)
 {
     snprintf(why, sizeof(why), "%s", reason);
-    event_base_loopexit(loop, NULL);
+    loop_stop(loop);
 }
 
 /* Frames a, b, c and d come at once; a is taken in four parts. */
@@ -191,7 +188,7 @@ static void test_rest(void)
     struct wire_buf buf;
     int fd[2], times = 0;
 
-    loop = event_loop_new(1);
+    loop = loop_new();
     memset(came, 0, sizeof(came));
     CU_ASSERT_EQUAL_FATAL(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
     c = frame_conn_new(loop, fd[0], &limits, &ops, &times);
@@ -205,8 +202,8 @@ static void test_rest(void)
     }
     CU_ASSERT_EQUAL(write(fd[1], buf.data, buf.len), (ssize_t)buf.len);
     while (!strchr(came, 'd')) {
-        event_base_loop(loop, EVLOOP_NONBLOCK);
-        event_base_loop(loop, EVLOOP_NONBLOCK);
+        loop_turn(loop, 0);
+        loop_turn(loop, 0);
         note('.');
         frame_conn_resume(c);
     }
@@ -216,12 +213,12 @@ static void test_rest(void)
     memset(came, 0, sizeof(came));
     CU_ASSERT_EQUAL(write(fd[1], buf.data, buf.len), (ssize_t)buf.len);
     close(fd[1]);
-    event_base_dispatch(loop);
+    loop_run(loop);
     CU_ASSERT_STRING_EQUAL(came, "abcd");
     CU_ASSERT_STRING_EQUAL(why, FRAME_CONN_ENDED);
     frame_conn_free(c);
     wire_buf_fini(&buf);
-    event_base_free(loop);
+    loop_free(loop);
 }
 
 static const struct suite_test tests[] = {

@@ -1,11 +1,12 @@
 /* The spans in points: what falls into which, what has fallen out, and how
  * far off quantiles are. */
-#include <event2/buffer.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "conductor/json/text_buf.h"
 #include "conductor/service/history/history.h"
 #include "tests/unit/suite.h"
 
@@ -16,17 +17,17 @@
 static json_t *read_object(const struct history *h, enum history_span span,
                            unsigned n, int64_t now_us)
 {
-    struct evbuffer *out = evbuffer_new();
+    struct text_buf out;
     json_t *json;
 
-    evbuffer_add_printf(out, "{");
-    CU_ASSERT_EQUAL(n ? history_write_last(h, n, now_us, out)
-                      : history_write(h, span, now_us, out),
+    text_buf_init(&out, SIZE_MAX);
+    text_buf_puts(&out, "{");
+    CU_ASSERT_EQUAL(n ? history_write_last(h, n, now_us, &out)
+                      : history_write(h, span, now_us, &out),
                     0);
-    evbuffer_add_printf(out, "}");
-    json = json_loadb((const char *)evbuffer_pullup(out, -1),
-                      evbuffer_get_length(out), JSON_REJECT_DUPLICATES, NULL);
-    evbuffer_free(out);
+    text_buf_puts(&out, "}");
+    json = json_loadb(out.data, out.len, JSON_REJECT_DUPLICATES, NULL);
+    text_buf_fini(&out);
     CU_ASSERT_PTR_NOT_NULL(json);
     return json;
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/loop/loop.h"
 #include "front_client.h"
 #include "tests/unit/suite.h"
 
@@ -318,7 +319,7 @@ struct seen {
 };
 
 /* At each turn of the loop: its descriptor can always be read. */
-static void count_health(evutil_socket_t, short, void *arg)
+static void count_health(void *arg, unsigned)
 {
     struct seen *seen = arg;
     size_t before = seen->n;
@@ -341,7 +342,7 @@ static void test_many_ahead(void)
     time_t until = time(NULL) + GIVE_UP_S;
     char all[MANY * LENGTH];
     struct seen seen = {.n = 0};
-    struct event *turn;
+    struct loop_watch turn;
     int fd = eventfd(1, 0);
 
     for (size_t i = 0; i < MANY; i++)
@@ -349,14 +350,14 @@ static void test_many_ahead(void)
     front_open(&options);
     seen.client = client_new();
     front_turn();
-    turn = event_new(f.base, fd, EV_READ | EV_PERSIST, count_health, &seen);
-    CU_ASSERT_FATAL(turn && event_add(turn, NULL) == 0);
+    loop_watch_init(f.loop, &turn, fd, LOOP_READ, count_health, &seen);
+    CU_ASSERT_FATAL(loop_watch_start(&turn, 0) == 0);
     CU_ASSERT_EQUAL(send(seen.client->fd, all, sizeof(all), 0), sizeof(all));
     while (seen.n < MANY && time(NULL) < until)
-        event_base_loop(f.base, EVLOOP_ONCE);
+        loop_turn(f.loop, -1);
     CU_ASSERT_EQUAL(seen.n, MANY);
     CU_ASSERT(seen.most <= A_TURN);
-    event_free(turn);
+    loop_watch_stop(&turn);
     close(fd);
     client_free(seen.client);
     front_close();
@@ -630,10 +631,10 @@ static void test_port_in_use(void)
 
     front_open(&options);
     options.http.port = front_port(f.front);
-    CU_ASSERT_EQUAL(front_new(f.base, &f.models, &options, &second),
+    CU_ASSERT_EQUAL(front_new(f.loop, &f.models, &options, &second),
                     -EADDRINUSE);
     options.http.host = "not-an-address.invalid";
-    CU_ASSERT_EQUAL(front_new(f.base, &f.models, &options, &second),
+    CU_ASSERT_EQUAL(front_new(f.loop, &f.models, &options, &second),
                     -EADDRNOTAVAIL);
     front_close();
 }

@@ -1,8 +1,9 @@
 /* Which instances were lost in the last ten minutes, against a linear count. */
-#include <event2/buffer.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "conductor/json/text_buf.h"
 #include "conductor/service/drains.h"
 #include "conductor/service/losses.h"
 #include "tests/unit/suite.h"
@@ -11,20 +12,20 @@
 static unsigned told(const struct losses *l, const struct drains *drains,
                      const char *name, int64_t now_us)
 {
-    struct evbuffer *out = evbuffer_new();
+    struct text_buf out;
     char line[200];
     unsigned n = 0;
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(out);
-    CU_ASSERT_EQUAL(losses_write(l, drains, now_us, out), 0);
-    evbuffer_add(out, "", 1);
+    text_buf_init(&out, SIZE_MAX);
+    CU_ASSERT_EQUAL(losses_write(l, drains, now_us, &out), 0);
+    text_buf_add(&out, "", 1);
     snprintf(line, sizeof line, "{instance=\"%s\"} ", name);
-    char *text = (char *)evbuffer_pullup(out, -1), *at = strstr(text, line);
+    char *at = strstr(out.data, line);
     if (at) {
         CU_ASSERT_EQUAL(sscanf(at + strlen(line), "%u", &n), 1);
         CU_ASSERT_PTR_NULL(strstr(at + 1, line));
     }
-    evbuffer_free(out);
+    text_buf_fini(&out);
     return n;
 }
 

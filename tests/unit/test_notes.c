@@ -1,7 +1,7 @@
 /* Orders to copy and to drop, as operators get them. */
-#include <event2/buffer.h>
 #include <jansson.h>
 
+#include "conductor/json/text_buf.h"
 #include "conductor/service/worker/notes.h"
 #include "tests/unit/suite.h"
 
@@ -16,20 +16,20 @@ static void test_names(void)
 {
     const struct replication_action copy = {.kind = REPLICATION_COPY};
     static struct notes notes;
-    struct evbuffer *out = evbuffer_new();
+    struct text_buf out;
     const char *comma = "";
     json_t *note;
 
+    text_buf_init(&out, SIZE_MAX);
     (void)notes_take(&notes, &copy, "\"a\\", "b\"", 0);
-    CU_ASSERT_EQUAL(notes_write(&notes, "m\"\\", 0, &comma, out), 0);
-    note = json_loadb((const char *)evbuffer_pullup(out, -1),
-                      evbuffer_get_length(out), 0, NULL);
+    CU_ASSERT_EQUAL(notes_write(&notes, "m\"\\", 0, &comma, &out), 0);
+    note = json_loadb(out.data, out.len, 0, NULL);
     CU_ASSERT_PTR_NOT_NULL_FATAL(note);
     check_text(note, "model", "m\"\\");
     check_text(note, "from", "\"a\\");
     check_text(note, "to", "b\"");
     json_decref(note);
-    evbuffer_free(out);
+    text_buf_fini(&out);
 }
 
 static const struct suite_test tests[] = {

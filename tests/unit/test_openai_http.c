@@ -1,10 +1,12 @@
 /* Completions over real sockets: answers, streams, failures, stopping. */
 #include <errno.h>
+#include <event2/event.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/loop/libevent.h"
 #include "front_client.h"
 #include "tests/unit/suite.h"
 
@@ -116,7 +118,8 @@ static int events_of_no_token(int64_t keepalive_us)
     fake_done(f.service.requests[0]);
     CU_ASSERT(WAIT(c, strstr(c->text, "finish_reason")));
     front_turn();
-    n = event_base_get_num_events(f.base, EVENT_BASE_COUNT_ADDED);
+    n = event_base_get_num_events(loop_event_base(f.loop),
+                                  EVENT_BASE_COUNT_ADDED);
     fake_run(f.service.requests[1]);
     CU_ASSERT(WAIT(c, client_whole(c)));
     client_free(c);

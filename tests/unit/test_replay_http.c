@@ -10,13 +10,15 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/loop/libevent.h"
+#include "base/loop/loop.h"
 #include "tests/unit/suite.h"
 #include "tools/replay/live/exchange.h"
 #include "tools/replay/live/http_request.h"
 
 /* Answers one request, and closes the connection at the next one. */
 struct fake {
-    struct event_base *base;
+    struct loop *loop;
     struct replay_server server;
     struct replay_record record;
     int n_requests;
@@ -43,7 +45,7 @@ static void on_event(struct bufferevent *bev, short, void *)
     bufferevent_free(bev);
 }
 
-static void on_connection(struct evconnlistener *listener, evutil_socket_t fd,
+static void on_connection(struct evconnlistener *listener, int fd,
                           struct sockaddr *, int, void *arg)
 {
     struct bufferevent *bev = bufferevent_socket_new(
@@ -60,8 +62,8 @@ static struct evconnlistener *serve(struct fake *fake)
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof at;
     struct evconnlistener *listener = evconnlistener_new_bind(
-        fake->base, on_connection, fake, LEV_OPT_CLOSE_ON_FREE, -1,
-        (struct sockaddr *)&at, sizeof at);
+        loop_event_base(fake->loop), on_connection, fake, LEV_OPT_CLOSE_ON_FREE,
+        -1, (struct sockaddr *)&at, sizeof at);
     char url[64];
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(listener);
@@ -78,13 +80,13 @@ static void on_done(void *arg, struct replay_record *)
 {
     struct fake *fake = arg;
 
-    event_base_loopbreak(fake->base);
+    loop_stop(fake->loop);
 }
 
 /* Sends a request and waits for its end. */
 static void ask(struct fake *fake, struct replay_idle *idle)
 {
-    const struct replay_request_params params = {.base = fake->base,
+    const struct replay_request_params params = {.loop = fake->loop,
                                                  .server = &fake->server,
                                                  .idle = idle,
                                                  .record = &fake->record,
@@ -97,13 +99,13 @@ static void ask(struct fake *fake, struct replay_idle *idle)
     fake->record = (struct replay_record){.first_token_us = -1};
     CU_ASSERT_EQUAL_FATAL(
         replay_request_start(&params, evbuffer_new(), &request), 0);
-    event_base_dispatch(fake->base);
+    loop_run(fake->loop);
 }
 
 /* A request that cannot be sent again is no timeout. */
 static void test_not_sent_again(void)
 {
-    struct fake fake = {.base = event_base_new()};
+    struct fake fake = {.loop = loop_new()};
     struct replay_idle idle = {0};
     struct evconnlistener *listener = serve(&fake);
 
@@ -116,40 +118,44 @@ static void test_not_sent_again(void)
     CU_ASSERT_STRING_EQUAL(fake.record.reason, "out of memory");
     replay_idle_fini(&idle);
     evconnlistener_free(listener);
-    event_base_free(fake.base);
+    loop_free(fake.loop);
 }
 
-static void on_late(evutil_socket_t, short, void *arg)
+struct late {
+    struct loop *loop;
+    bool came;
+};
+
+static void on_late(void *arg)
 {
-    bool *late = arg;
+    struct late *late = arg;
 
-    *late = true;
+    late->came = true;
+    loop_stop(late->loop);
 }
 
-/* A connection that fails at once ends the exchange, also on a base with other
+/* A connection that fails at once ends the exchange, also on a loop with other
  * events. */
 static void test_fails_at_once(void)
 {
-    struct event_base *base = event_base_new();
-    struct timeval s = {.tv_sec = 30};
+    struct loop *loop = loop_new();
     struct replay_server server;
     struct exchange_answer answer;
     char error[600] = "";
-    bool late = false;
-    struct event *other = event_new(base, -1, EV_PERSIST, on_late, &late);
+    struct late late = {.loop = loop};
+    struct loop_timer other;
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(other);
-    event_add(other, &s);
-    event_base_loopexit(base, &s);
+    loop_timer_init(loop, &other, on_late, &late);
+    loop_timer_start(&other, 30000000);
     CU_ASSERT_EQUAL(replay_server_parse("http://255.255.255.255:9", &server),
                     0);
-    CU_ASSERT_EQUAL(exchange(base, &server, NULL, "/", 60000000, &answer, error,
+    CU_ASSERT_EQUAL(exchange(loop, &server, NULL, "/", 60000000, &answer, error,
                              sizeof error),
                     -EIO);
     CU_ASSERT_PTR_NOT_NULL(strstr(error, "no answer from http://255.255."));
-    CU_ASSERT_FALSE(late);
-    event_free(other);
-    event_base_free(base);
+    CU_ASSERT_FALSE(late.came);
+    loop_timer_stop(&other);
+    loop_free(loop);
 }
 
 static const struct suite_test tests[] = {

@@ -20,12 +20,12 @@
  * - When a decode has begun: with its batch's step in the simulator, with its
  *   first token in the daemon.
  */
-#include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/loop/loop.h"
 #include "conductor/core/index/block_key.h"
 #include "conductor/service/internal.h"
 #include "conductor/service/setup.h"
@@ -141,7 +141,7 @@ struct rig {
     uint64_t keys[KEYS_MAX]; /* the simulator's */
     size_t n_keys;
     uint64_t key_of_id[IDS]; /* the daemon's */
-    struct event_base *base;
+    struct loop *loop;
     struct models *models;
     struct service *service;
     struct worker_link links[LINKS];
@@ -698,7 +698,7 @@ static const struct service_reply_ops reply_ops = {
 static void run(struct rig *r)
 {
     do {
-        (void)event_base_loop(r->base, EVLOOP_NONBLOCK);
+        (void)loop_turn(r->loop, 0);
         while (r->n_announced > 0) {
             r->n_announced--;
             msg_empty_pack(&r->out, FRAME_DECODE_READY,
@@ -706,7 +706,7 @@ static void run(struct rig *r)
             CU_ASSERT_EQUAL(
                 fake_link_deliver(r->announced_at[r->n_announced], &r->out), 0);
         }
-        (void)event_base_loop(r->base, EVLOOP_NONBLOCK);
+        (void)loop_turn(r->loop, 0);
     } while (r->n_announced > 0);
 }
 
@@ -776,12 +776,13 @@ static void start_daemon(struct rig *r, const struct script *script)
     fake_now_us = START_US;
     fake_links_watch(on_sent, r);
     wire_buf_init(&r->out, FRAME_PAYLOAD_MAX_BYTES);
-    r->base = event_base_new();
-    r->models = models_new(r->base, &config, err);
+    r->loop = loop_new();
+    r->models = models_new(r->loop, &config, err);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r->models);
     r->service = models_first(r->models);
     unlink(path);
-    event_del(r->service->tick.event); /* real time has no part in this */
+    loop_timer_stop(
+        &r->service->tick.timer); /* real time has no part in this */
     for (int i = 0; i < LINKS; i++)
         join(r, i);
     run(r);
@@ -790,7 +791,7 @@ static void start_daemon(struct rig *r, const struct script *script)
 static void stop_daemon(struct rig *r)
 {
     models_free(r->models);
-    event_base_free(r->base);
+    loop_free(r->loop);
     wire_buf_fini(&r->out);
 }
 
@@ -1297,7 +1298,7 @@ static void test_frames_of_all_at_once(void)
         }
         /* The first one had the first turn for itself. */
         CU_ASSERT_FATAL(most - least <= A_TURN + 2 * PART);
-        (void)event_base_loop(r->base, EVLOOP_ONCE);
+        (void)loop_turn(r->loop, -1);
     }
     CU_ASSERT_EQUAL(before, (uint64_t)LINKS * KEYS);
     for (uint32_t i = 0; i < LINKS; i++)

@@ -1,7 +1,6 @@
 /* The service where an invariant of its own is broken: a request comes into a
  * state that it cannot have. Two engines, which answer nothing. */
 #include <arpa/inet.h>
-#include <event2/event.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/bug.h"
+#include "base/loop/loop.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
 #include "conductor/service/setup.h"
@@ -26,7 +26,7 @@ static const char engines[] =
     "{\"worker_listen\": \"\", \"engines\": [" ENGINE("e") "," ENGINE("f") "]}";
 
 struct rig {
-    struct event_base *base;
+    struct loop *loop;
     int listener; /* of the engine, that takes connections and says nothing */
     struct config config;
     struct models *models;
@@ -97,7 +97,7 @@ static void begin(struct rig *r)
     socklen_t n = sizeof(at);
     char err[CONFIG_ERROR_MAX] = "", text[512];
 
-    *r = (struct rig){.base = event_base_new(),
+    *r = (struct rig){.loop = loop_new(),
                       .listener = socket(AF_INET, SOCK_STREAM, 0)};
     CU_ASSERT_EQUAL_FATAL(bind(r->listener, (struct sockaddr *)&at, n), 0);
     CU_ASSERT_EQUAL_FATAL(listen(r->listener, 8), 0);
@@ -106,11 +106,12 @@ static void begin(struct rig *r)
     snprintf(text, sizeof(text), engines, ntohs(at.sin_port),
              ntohs(at.sin_port));
     CU_ASSERT_EQUAL_FATAL(config_parse(&r->config, text, strlen(text), err), 0);
-    r->models = models_new(r->base, &r->config, err);
+    r->models = models_new(r->loop, &r->config, err);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r->models);
     r->service = models_first(r->models);
-    event_del(r->service->tick.event); /* real time has no part in this */
-    event_del(engine(r)->health.timer);
+    loop_timer_stop(
+        &r->service->tick.timer); /* real time has no part in this */
+    loop_timer_stop(&engine(r)->health.timer);
     CU_ASSERT_EQUAL_FATAL(
         pool_set_health(r->service->pool, engine(r)->id, HEALTH_READY), 0);
     r->request = service_submit(r->service, &params, &ops, r);
@@ -120,7 +121,7 @@ static void begin(struct rig *r)
 static void turns(struct rig *r)
 {
     for (int i = 0; i < TURNS_MAX && !r->failed; i++)
-        event_base_loop(r->base, EVLOOP_NONBLOCK);
+        loop_turn(r->loop, 0);
 }
 
 /* It has failed, and nothing of it is left. */
@@ -140,7 +141,7 @@ static void end(struct rig *r)
 {
     models_free(r->models);
     config_fini(&r->config);
-    event_base_free(r->base);
+    loop_free(r->loop);
     close(r->listener);
 }
 
@@ -159,7 +160,7 @@ RIG_TEST(test_scheduled)
 RIG_TEST(test_first_token)
 {
     for (int i = 0; i < TURNS_MAX && !r->scheduled && !r->failed; i++)
-        event_base_loop(r->base, EVLOOP_NONBLOCK);
+        loop_turn(r->loop, 0);
     CU_ASSERT_EQUAL_FATAL(r->scheduled, 1);
     CU_ASSERT_EQUAL(pool_get(r->service->pool, engine(r)->id)->n_running, 1);
     r->request->state = REQUEST_WAITING;
@@ -190,7 +191,7 @@ static void cut_off(bool full)
         other.request_id++;
     for (int i = 0;
          full && i < TURNS_MAX && r.request->state != REQUEST_WAITING; i++)
-        event_base_loop(r.base, EVLOOP_NONBLOCK);
+        loop_turn(r.loop, 0);
     CU_ASSERT_EQUAL_FATAL(r.request->state,
                           full ? REQUEST_WAITING : REQUEST_RECEIVED);
     CU_ASSERT_EQUAL(models_cut(r.models), 1);
@@ -200,7 +201,7 @@ static void cut_off(bool full)
     CU_ASSERT_TRUE(TAILQ_EMPTY(&r.service->requests.inbox));
     CU_ASSERT_TRUE(TAILQ_EMPTY(&r.service->dispatch.waiting));
     CU_ASSERT_EQUAL(r.service->dispatch.n_waiting, 0);
-    event_base_loop(r.base, EVLOOP_NONBLOCK);
+    loop_turn(r.loop, 0);
     end(&r);
 }
 
@@ -254,7 +255,7 @@ RIG_TEST(test_tokenizes)
     CU_ASSERT_EQUAL(models_reload(r->models, &r->config, err), 0);
     for (int i = 0; i < 2000 && s->engines.n == 2; i++) {
         usleep(1000); /* it goes with a timer */
-        event_base_loop(r->base, EVLOOP_NONBLOCK);
+        loop_turn(r->loop, 0);
     }
     CU_ASSERT_EQUAL(s->engines.n, 1);
     CU_ASSERT_EQUAL(s->engines.n_heard, 0);

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "base/stream/stream.h"
 #include "cases.h"
 #include "tests/unit/cases.h"
@@ -32,7 +32,7 @@ struct side {
 };
 
 static struct {
-    struct event_base *base;
+    struct loop *base;
     struct stream_loop *loop;
     SSL_CTX *server, *client;
     struct side a, b;
@@ -155,16 +155,13 @@ static void close_both(void)
 {
     stream_free(t.a.stream);
     stream_free(t.b.stream);
-    event_base_loop(t.base, EVLOOP_NONBLOCK);
+    loop_turn(t.base, 0);
 }
 
 /* A turn, though nothing may come to wake the loop. */
 static void turn(void)
 {
-    struct timeval soon = {0, 1000};
-
-    event_base_loopexit(t.base, &soon);
-    event_base_loop(t.base, EVLOOP_ONCE);
+    loop_turn(t.base, 1000);
 }
 
 #define WAIT(condition)                            \
@@ -217,7 +214,7 @@ static void converse(bool tls)
         if (stream_unsent(side->stream) == 0)
             write_some(side, lent[side == &t.a], BYTES);
         toggle(side);
-        event_base_loop(t.base, EVLOOP_NONBLOCK);
+        loop_turn(t.base, 0);
     }
     stream_pause(t.a.stream, false);
     stream_pause(t.b.stream, false);
@@ -417,7 +414,7 @@ static int set_up(void)
 
     signal(SIGPIPE, SIG_IGN);
     t.bits = 4711;
-    t.base = event_loop_new(1);
+    t.base = loop_new();
     t.loop = stream_loop_new(t.base);
     t.server = SSL_CTX_new(TLS_server_method());
     t.client = SSL_CTX_new(TLS_client_method());
@@ -434,7 +431,7 @@ static int clean_up(void)
     SSL_CTX_free(t.server);
     SSL_CTX_free(t.client);
     stream_loop_free(t.loop);
-    event_base_free(t.base);
+    loop_free(t.base);
     return 0;
 }
 

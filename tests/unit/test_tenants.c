@@ -1,11 +1,11 @@
 /* Keys and their names: who is which tenant, what a file may say, and that a
  * file that is read again keeps what was counted. */
-#include <event2/buffer.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "conductor/json/text_buf.h"
 #include "conductor/service/tenant/tenants.h"
 #include "tests/unit/suite.h"
 
@@ -89,13 +89,14 @@ static void test_file(void)
 
 static bool tells(struct tenants *t, const char *line)
 {
-    struct evbuffer *out = evbuffer_new();
+    struct text_buf out;
     bool found;
 
-    CU_ASSERT_EQUAL(tenants_write(t, out), 0);
-    evbuffer_add(out, "", 1);
-    found = strstr((const char *)evbuffer_pullup(out, -1), line);
-    evbuffer_free(out);
+    text_buf_init(&out, SIZE_MAX);
+    CU_ASSERT_EQUAL(tenants_write(t, &out), 0);
+    text_buf_add(&out, "", 1);
+    found = strstr(out.data, line);
+    text_buf_fini(&out);
     return found;
 }
 

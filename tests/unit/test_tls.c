@@ -4,14 +4,13 @@
  * it has not made. */
 #include <event2/bufferevent.h>
 #include <event2/bufferevent_ssl.h>
-#include <event2/event.h>
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "base/tls.h"
 #include "tests/unit/suite.h"
 
@@ -60,7 +59,7 @@ static void *again(void *old, size_t n, const char *file, int line)
 
 /* Whether all of it could be made, of which the allocation at `point` fails;
  * *reached: there was one. */
-static bool try_at(struct event_base *base, const char *host, long point,
+static bool try_at(struct loop *loop, const char *host, long point,
                    bool *reached)
 {
     char err[200] = "";
@@ -70,7 +69,7 @@ static bool try_at(struct event_base *base, const char *host, long point,
     struct tls *tls = tls_new("", true, err, sizeof(err));
 
     if (tls)
-        bev = tls_connection(tls, base, host, BEV_OPT_CLOSE_ON_FREE);
+        bev = tls_connection(tls, loop, host, BEV_OPT_CLOSE_ON_FREE);
     *reached = before_failure < 0 && point >= 0;
     before_failure = -1;
     CU_ASSERT_EQUAL(!*err, !!tls);
@@ -82,31 +81,31 @@ static bool try_at(struct event_base *base, const char *host, long point,
         bufferevent_free(bev);
     tls_free(tls);
     ERR_clear_error();
-    event_base_loop(base, EVLOOP_NONBLOCK);
+    loop_turn(loop, 0);
     return made;
 }
 
 /* What a whole try leaves in caches of OpenSSL is made before. */
 static void check_host(const char *host)
 {
-    struct event_base *base = event_loop_new(1);
+    struct loop *loop = loop_new();
     bool reached = true;
     long n_failed = 0;
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(base);
-    CU_ASSERT_TRUE(try_at(base, host, -1, &reached));
-    CU_ASSERT_TRUE(try_at(base, host, -1, &reached));
+    CU_ASSERT_PTR_NOT_NULL_FATAL(loop);
+    CU_ASSERT_TRUE(try_at(loop, host, -1, &reached));
+    CU_ASSERT_TRUE(try_at(loop, host, -1, &reached));
     long point = 0, before = live;
 
     for (reached = true; reached && point < POINTS_MAX; point++)
-        n_failed += !try_at(base, host, point, &reached);
+        n_failed += !try_at(loop, host, point, &reached);
     CU_ASSERT_FALSE(reached);
     CU_ASSERT_TRUE(n_failed > 10);
-    CU_ASSERT_TRUE(try_at(base, host, -1, &reached));
+    CU_ASSERT_TRUE(try_at(loop, host, -1, &reached));
     if (live > before + 16)
         printf("%ld blocks more behind %ld points\n", live - before, point);
     CU_ASSERT_TRUE(live <= before + 16); /* caches that grew, and no more */
-    event_base_free(base);
+    loop_free(loop);
 }
 
 static void test_no_memory_for_a_name(void)

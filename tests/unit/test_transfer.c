@@ -1,7 +1,6 @@
 /* Blocks between two workers over loopback: in parts, where a block or a layer
  * of it is longer than a frame, and never into memory that was given back. */
 #include <errno.h>
-#include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "tests/unit/cases.h"
 #include "tests/unit/suite.h"
 #include "tests/unit/transfer_rig.h"
@@ -32,18 +32,18 @@ static struct engine_kv_layout layout(uint32_t layers, uint32_t row_bytes)
 
 static void until_done(struct site *s)
 {
-    while (!site_done(s) && event_base_loop(s->base, EVLOOP_ONCE) == 0)
+    while (!site_done(s) && loop_turn(s->loop, -1) == 0)
         ;
 }
 
 static void fetch_all(const struct engine_kv_layout *l, uint32_t n_blocks,
                       enum load_mode mode, enum site_way way)
 {
-    struct event_base *base = event_base_new();
+    struct loop *loop = loop_new();
     struct site holder, asker;
 
-    site_init(&holder, base, l, n_blocks, way);
-    site_init(&asker, base, l, n_blocks + 1, way);
+    site_init(&holder, loop, l, n_blocks, way);
+    site_init(&asker, loop, l, n_blocks + 1, way);
     site_hold(&holder, n_blocks);
     site_begin(&asker, transfer_port(holder.transfer), n_blocks, mode);
     until_done(&asker);
@@ -51,7 +51,7 @@ static void fetch_all(const struct engine_kv_layout *l, uint32_t n_blocks,
     site_drop(&asker);
     site_fini(&asker);
     site_fini(&holder);
-    event_base_free(base);
+    loop_free(loop);
 }
 
 /* Blocks of 72 MiB, in layers of 24 MiB, that no part divides. */
@@ -95,11 +95,11 @@ static void check_left_alone(struct site *s, uint32_t n_blocks)
 
     /* What a transport may still write into is not given out. */
     while (kv_store_alloc(s->store, n_blocks, ids) < 0)
-        CU_ASSERT_EQUAL_FATAL(event_base_loop(s->base, EVLOOP_ONCE), 0);
+        CU_ASSERT_EQUAL_FATAL(loop_turn(s->loop, -1), 0);
     for (uint32_t i = 0; i < n_blocks; i++)
         memset(kv_store_data(s->store, ids[i]), 0x5a, bytes);
     for (uint32_t i = 0; i < 200; i++)
-        (void)event_base_loop(s->base, EVLOOP_NONBLOCK);
+        (void)loop_turn(s->loop, 0);
     for (uint32_t i = 0; i < n_blocks; i++) {
         const uint8_t *data = kv_store_data(s->store, ids[i]);
 
@@ -114,21 +114,21 @@ static void check_left_alone(struct site *s, uint32_t n_blocks)
 static void drop(enum site_way way)
 {
     struct engine_kv_layout l = layout(2, 50000);
-    struct event_base *base = event_base_new();
+    struct loop *loop = loop_new();
     struct site holder, asker;
     unsigned seed = (unsigned)getpid();
 
     printf("[seed %u] ", seed);
     srand(seed);
-    site_init(&holder, base, &l, 8, way);
-    site_init(&asker, base, &l, 9, way);
+    site_init(&holder, loop, &l, 8, way);
+    site_init(&asker, loop, &l, 9, way);
     site_hold(&holder, 8);
     for (uint32_t i = 0; i < cases_of(60); i++) {
         uint16_t port = transfer_port(holder.transfer);
 
         site_begin(&asker, port, 8, i % 2 ? LOAD_MODE_LOAD : LOAD_MODE_BOTH);
         for (int n = rand() % 40; n > 0 && !site_done(&asker); n--)
-            (void)event_base_loop(base, EVLOOP_ONCE);
+            (void)loop_turn(loop, -1);
         site_drop(&asker);
         check_left_alone(&asker, 9);
     }
@@ -138,7 +138,7 @@ static void drop(enum site_way way)
     site_drop(&asker);
     site_fini(&asker);
     site_fini(&holder);
-    event_base_free(base);
+    loop_free(loop);
 }
 
 static void test_dropped(void)
@@ -149,16 +149,16 @@ static void test_dropped(void)
 
 /* Two workers, of which `from` pushes to `to`. */
 struct pair {
-    struct event_base *base;
+    struct loop *loop;
     struct site from, to;
 };
 
 static void pair_init(struct pair *p, const struct engine_kv_layout *l,
                       uint32_t n_blocks, enum site_way way)
 {
-    p->base = event_base_new();
-    site_init(&p->from, p->base, l, n_blocks, way);
-    site_init(&p->to, p->base, l, n_blocks, way);
+    p->loop = loop_new();
+    site_init(&p->from, p->loop, l, n_blocks, way);
+    site_init(&p->to, p->loop, l, n_blocks, way);
 }
 
 static void pair_fini(struct pair *p)
@@ -167,7 +167,7 @@ static void pair_fini(struct pair *p)
     site_push_drop(&p->to);
     site_fini(&p->from);
     site_fini(&p->to);
-    event_base_free(p->base);
+    loop_free(p->loop);
 }
 
 static void push_begin(struct pair *p, uint32_t n_tokens)
@@ -178,7 +178,7 @@ static void push_begin(struct pair *p, uint32_t n_tokens)
 
 static void turn(struct pair *p)
 {
-    (void)event_base_loop(p->base, EVLOOP_ONCE);
+    (void)loop_turn(p->loop, -1);
 }
 
 /* As a step loop does: a prefix, then chunks, layer by layer. */
@@ -294,7 +294,7 @@ static void push_dropped(enum site_way way)
         }
         site_push_drop(i % 2 ? &p.to : &p.from);
         for (int n = rand() % 20; n > 0; n--)
-            (void)event_base_loop(p.base, EVLOOP_NONBLOCK);
+            (void)loop_turn(p.loop, 0);
         site_push_drop(&p.to);
         site_push_drop(&p.from);
         check_left_alone(&p.to, 24);
@@ -343,14 +343,14 @@ static void test_no_op(void)
     push_begin(&p, 2 * BT);
     p.from.pushed->position = 2 * BT;
     while (!p.to.receive_over && clock_now_us() < end_us)
-        (void)event_base_loop(p.base, EVLOOP_NONBLOCK);
+        (void)loop_turn(p.loop, 0);
     CU_ASSERT_STRING_EQUAL(p.to.why, "its KV cannot be read");
     site_push_drop(&p.to);
     site_push_drop(&p.from);
     site_hold(&p.from, 2);
     site_begin(&p.to, transfer_port(p.from.transfer), 2, LOAD_MODE_LOAD);
     while (!site_done(&p.to) && clock_now_us() < end_us)
-        (void)event_base_loop(p.base, EVLOOP_NONBLOCK);
+        (void)loop_turn(p.loop, 0);
     CU_ASSERT(site_done(&p.to));
     CU_ASSERT_EQUAL(site_came(&p.to, false), 0);
     site_drop(&p.to);

@@ -1,7 +1,6 @@
 /* The transport tcp between two ends on one loop: what is granted, and only
  * that, is read, however its peer behaves. */
 #include <errno.h>
-#include <event2/event.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
@@ -19,9 +18,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/event_loop.h"
 #include "base/listener.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "tests/unit/cases.h"
 #include "tests/unit/suite.h"
 #include "workers/transfer/engine/shm/internal.h"
@@ -43,7 +42,7 @@ struct door {
 
 /* Two transports, a peer of one of them, and what they have said. */
 struct rig {
-    struct event_base *base;
+    struct loop *loop;
     struct listener *listener;
     struct door doors[64];
     uint32_t n_doors;
@@ -99,7 +98,7 @@ static void on_conn_closed(void *arg, const char *reason)
     d->conn = NULL;
 }
 
-static void on_accept(void *arg, evutil_socket_t fd)
+static void on_accept(void *arg, int fd)
 {
     static const struct frame_conn_ops ops = {.frame = on_frame,
                                               .closed = on_conn_closed};
@@ -111,7 +110,7 @@ static void on_accept(void *arg, evutil_socket_t fd)
     struct door *d = &r->doors[r->n_doors++];
 
     d->rig = r;
-    d->conn = frame_conn_new(r->base, fd, &limits, &ops, d);
+    d->conn = frame_conn_new(r->loop, fd, &limits, &ops, d);
 }
 
 static void on_stands(void *arg)
@@ -170,19 +169,16 @@ static const struct transport_offer_ops offer_ops = {on_revoked, on_broken,
                                                      on_withdrawn};
 
 /* Waits for what comes next, or a millisecond: other threads may be done. */
-static void turn(struct event_base *base)
+static void turn(struct loop *loop)
 {
-    const struct timeval soon = {0, 1000};
-
-    (void)event_base_loopexit(base, &soon);
-    (void)event_base_loop(base, EVLOOP_ONCE);
+    (void)loop_turn(loop, 1000);
 }
 
 #define UNTIL(r, what)                              \
     do {                                            \
         int64_t end_us = clock_now_us() + 20000000; \
         while (!(what) && clock_now_us() < end_us)  \
-            turn((r)->base);                        \
+            turn((r)->loop);                        \
         CU_ASSERT(what);                            \
     } while (0)
 
@@ -201,12 +197,12 @@ static void rig_init(struct rig *r)
 {
     char err[400];
 
-    *r = (struct rig){.base = event_loop_new(1)};
-    CU_ASSERT_EQUAL_FATAL(listener_new(r->base, "127.0.0.1", 0, on_accept, r,
+    *r = (struct rig){.loop = loop_new()};
+    CU_ASSERT_EQUAL_FATAL(listener_new(r->loop, "127.0.0.1", 0, on_accept, r,
                                        &r->listener, err, sizeof(err)),
                           0);
     const struct tcp_config config = {
-        .base = r->base, .hello = &hello, .streams = 2};
+        .loop = r->loop, .hello = &hello, .streams = 2};
     r->holder = tcp_transport_new(&config);
     r->asker = tcp_transport_new(&config);
     CU_ASSERT_FATAL(r->holder && r->asker);
@@ -234,7 +230,7 @@ static void rig_fini(struct rig *r)
     for (uint32_t i = 0; i < r->n_doors; i++)
         frame_conn_free(r->doors[i].conn);
     listener_free(r->listener);
-    event_base_free(r->base);
+    loop_free(r->loop);
     free(r->theirs);
     free(r->ours);
 }
@@ -409,7 +405,7 @@ static void test_given_away(void)
         r.rc[op] = 1;
         CU_ASSERT_EQUAL_FATAL(ask(&r, op, i, 0, 2u << 20), 0);
         for (int n = rand() % 400; n > 0; n--)
-            (void)event_base_loop(r.base, EVLOOP_NONBLOCK);
+            (void)loop_turn(r.loop, 0);
         uint32_t before = r.n_revoked;
         if (rand() % 2)
             r.path->ops->cancel(r.path, op);
@@ -419,7 +415,7 @@ static void test_given_away(void)
         UNTIL(&r, r.rc[op] <= 0);
         memset(r.ours, 0x5a, 2u << 20);
         for (int n = 0; n < 200; n++)
-            (void)event_base_loop(r.base, EVLOOP_NONBLOCK);
+            (void)loop_turn(r.loop, 0);
         CU_ASSERT(r.theirs[0] == 0xa5 &&
                   memcmp(r.theirs, r.theirs + 1, (2u << 20) - 1) == 0);
         CU_ASSERT(r.ours[0] == 0x5a &&
@@ -505,9 +501,9 @@ static void test_unbound(void)
 {
     enum { N = HANDSHAKE_STRANGERS_MAX + 1 };
     static const struct transport_offer_ops ops = {0};
-    struct event_base *base = event_base_new();
+    struct loop *loop = loop_new();
     const struct tcp_config config = {
-        .base = base, .hello = &hello, .streams = 2};
+        .loop = loop, .hello = &hello, .streams = 2};
     struct transport *t = tcp_transport_new(&config);
     uint8_t token[TRANSPORT_DESCRIPTOR_MAX];
     int ends[N][2], peer[2];
@@ -539,14 +535,14 @@ static void test_unbound(void)
     for (uint32_t i = 0; i < N; i++)
         close(ends[i][0]);
     close(peer[0]);
-    event_base_free(base);
+    loop_free(loop);
 }
 
 /* A process without descriptors does not spin at its door. */
 static void test_door_without_descriptors(void)
 {
-    struct event_base *base = event_base_new();
-    struct transport *t = shm_transport_new(base);
+    struct loop *loop = loop_new();
+    struct transport *t = shm_transport_new(loop);
     struct shm *s = (struct shm *)(void *)t;
     static const uint8_t token[SHM_TOKEN_BYTES];
     struct rlimit old;
@@ -558,15 +554,15 @@ static void test_door_without_descriptors(void)
     getrlimit(RLIMIT_NOFILE, &old);
     const struct rlimit none = {(rlim_t)fd + 1, old.rlim_max};
     CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &none), 0);
-    event_base_loop(base, EVLOOP_NONBLOCK);
-    CU_ASSERT_FALSE(event_pending(s->listening, EV_READ, NULL));
+    loop_turn(loop, 0);
+    CU_ASSERT_FALSE(loop_watch_pending(&s->listening));
     CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &old), 0);
     /* The caller is let in later; nobody was told that token. */
     while (recv(fd, &byte, 1, MSG_DONTWAIT) < 0)
-        event_base_loop(base, EVLOOP_ONCE);
+        loop_turn(loop, -1);
     close(fd);
     t->ops->free(t);
-    event_base_free(base);
+    loop_free(loop);
 }
 
 /* Connects to the socket of shm's door, and says nothing. */
@@ -588,8 +584,8 @@ static int knock_silently(const uint8_t *name)
  * nobody out. */
 static void test_door_with_silent_callers(void)
 {
-    struct event_base *base = event_base_new();
-    struct transport *t = shm_transport_new(base);
+    struct loop *loop = loop_new();
+    struct transport *t = shm_transport_new(loop);
     struct shm *s = (struct shm *)(void *)t;
     uint8_t descriptor[TRANSPORT_DESCRIPTOR_MAX];
     struct shm_region regions[TRANSPORT_REGIONS_MAX];
@@ -603,14 +599,14 @@ static void test_door_with_silent_callers(void)
     CU_ASSERT_PTR_NOT_NULL(t->ops->offer(t, &offer_ops, NULL, descriptor, &n));
     for (uint32_t i = 0; i < SHM_CALLERS_MAX; i++) {
         silent[i] = knock_silently(s->name);
-        event_base_loop(base, EVLOOP_NONBLOCK);
+        loop_turn(loop, 0);
     }
     CU_ASSERT_EQUAL(s->n_callers, SHM_CALLERS_MAX);
     int fd =
         shm_door_knock(s->name, descriptor + SHM_BOOT_BYTES + SHM_NAME_BYTES);
     CU_ASSERT_FATAL(fd >= 0);
     while ((rc = shm_door_take(fd, NULL, regions)) == -EAGAIN)
-        event_base_loop(base, EVLOOP_ONCE);
+        loop_turn(loop, -1);
     CU_ASSERT_EQUAL_FATAL(rc, 1);
     munmap(regions[0].memory, regions[0].bytes);
     close(fd);
@@ -618,7 +614,7 @@ static void test_door_with_silent_callers(void)
         close(silent[i]);
     t->ops->free(t);
     shm_slab_free(slab, 4096, slab_fd);
-    event_base_free(base);
+    loop_free(loop);
 }
 
 /* A card that only has memory, and the pages of another that it opened. */
@@ -679,9 +675,9 @@ static void card_rig_init(struct rig *r, bool refuses, int *slab_fd)
                                                .read = card_read,
                                                .read_over = card_read_over};
 
-    *r = (struct rig){.base = event_loop_new(1)};
-    r->holder = shm_transport_new(r->base);
-    r->asker = shm_transport_new(r->base);
+    *r = (struct rig){.loop = loop_new()};
+    r->holder = shm_transport_new(r->loop);
+    r->asker = shm_transport_new(r->loop);
     r->theirs = shm_slab_new(8192, slab_fd);
     r->ours = malloc(65536);
     CU_ASSERT_FATAL(r->holder && r->asker && r->theirs && r->ours);
@@ -731,7 +727,7 @@ static void card_rig_fini(struct rig *r, int slab_fd)
     r->asker->ops->free(r->asker);
     r->holder->ops->free(r->holder);
     CU_ASSERT_EQUAL(cards[1].n_open, 0);
-    event_base_free(r->base);
+    loop_free(r->loop);
     shm_slab_free(r->theirs, 8192, slab_fd);
     free(r->ours);
 }

@@ -1,9 +1,8 @@
-/* Connections to engines when memory runs out: allocations of libevent fail in
- * turn, and every exchange ends exactly once all the same. And whose answers
+/* Connections to engines when memory runs out: allocations fail in turn, and
+ * every exchange ends exactly once all the same. And whose answers
  * they bring, and what of them is acknowledged. */
 #include <arpa/inet.h>
 #include <event2/bufferevent.h>
-#include <event2/event.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "base/tls.h"
 #include "conductor/link/upstream/exchange/upstream.h"
 #include "conductor/link/upstream/exchange/whose.h"
@@ -23,15 +22,31 @@
 /* How many allocations succeed before one fails; negative: none fails. */
 static int before_failure = -1;
 
-static void *allocate(size_t n)
+void *__real_calloc(size_t n, size_t each);
+void *__real_malloc(size_t n);
+void *__real_realloc(void *old, size_t n);
+void *__wrap_calloc(size_t n, size_t each);
+void *__wrap_malloc(size_t n);
+void *__wrap_realloc(void *old, size_t n);
+
+static bool fails(void)
 {
-    return before_failure >= 0 && before_failure-- == 0 ? NULL : malloc(n);
+    return before_failure >= 0 && before_failure-- == 0;
 }
 
-static void *allocate_again(void *old, size_t n)
+void *__wrap_calloc(size_t n, size_t each)
 {
-    return before_failure >= 0 && before_failure-- == 0 ? NULL
-                                                        : realloc(old, n);
+    return fails() ? NULL : __real_calloc(n, each);
+}
+
+void *__wrap_malloc(size_t n)
+{
+    return fails() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_realloc(void *old, size_t n)
+{
+    return fails() ? NULL : __real_realloc(old, n);
 }
 
 /* In place of libc's: it counts the acknowledgements that are asked for. */
@@ -148,9 +163,8 @@ static const struct upstream_ops ops = {on_answer, on_bytes, on_ended,
                                         on_failed};
 
 /* Sends a request and waits for its end. False: it could not be sent. */
-static bool exchange_of(struct event_base *base, struct upstream *u,
-                        struct server *s, struct fate *fate,
-                        const char *headers, bool repeats)
+static bool exchange_of(struct loop *loop, struct upstream *u, struct server *s,
+                        struct fate *fate, const char *headers, bool repeats)
 {
     const struct upstream_request request = {
         .method = "GET", .path = "/", .headers = headers, .repeats = repeats};
@@ -161,29 +175,28 @@ static bool exchange_of(struct event_base *base, struct upstream *u,
         return false;
     }
     for (int i = 0; i < TURNS_MAX && !fate->ended && !fate->failed; i++) {
-        event_base_loop(base, EVLOOP_NONBLOCK);
+        loop_turn(loop, 0);
         server_turn(s);
         usleep(i < 50 ? 0 : 1000);
     }
-    event_base_loop(base, EVLOOP_NONBLOCK);
+    loop_turn(loop, 0);
     CU_ASSERT_EQUAL(fate->ended + fate->failed, 1);
     CU_ASSERT_EQUAL(upstream_busy(u), 0);
     return true;
 }
 
-static bool exchange(struct event_base *base, struct upstream *u,
-                     struct server *s, struct fate *fate)
+static bool exchange(struct loop *loop, struct upstream *u, struct server *s,
+                     struct fate *fate)
 {
-    return exchange_of(base, u, s, fate, "", false);
+    return exchange_of(loop, u, s, fate, "", false);
 }
 
-#define EVENT_LOOP_TEST(test)                                       \
-    SUITE_TEST_OF(test, struct event_base, base, event_loop_new(1), \
-                  event_base_free(base))
+#define EVENT_LOOP_TEST(test) \
+    SUITE_TEST_OF(test, struct loop, loop, loop_new(), loop_free(loop))
 
 /* A kept connection that the server closes when it is used: the request is sent
  * once more, or fails where there is no memory for another connection. That is
- * the last point that is tried: behind it libevent itself does not look. */
+ * the last point that is tried. */
 EVENT_LOOP_TEST(test_again_without_memory)
 {
     const struct upstream_options options = {4, 65536, 2000000, 20000000};
@@ -197,18 +210,18 @@ EVENT_LOOP_TEST(test_again_without_memory)
     snprintf(text, sizeof(text), "http://127.0.0.1:%u", port);
     CU_ASSERT_PTR_NULL_FATAL(engine_url_parse(text, &url));
     for (int point = -1; point < POINTS_MAX && !fate.failed; point++) {
-        struct upstream *u = upstream_new(base, NULL, &url, NULL, &options);
+        struct upstream *u = upstream_new(loop, NULL, &url, NULL, &options);
 
-        CU_ASSERT_FATAL(u && exchange(base, u, &s, &fate) && fate.ended);
+        CU_ASSERT_FATAL(u && exchange(loop, u, &s, &fate) && fate.ended);
         CU_ASSERT_EQUAL(upstream_idle(u), 1);
         s.answers = false;
         before_failure = point;
-        bool sent = exchange(base, u, &s, &fate);
+        bool sent = exchange(loop, u, &s, &fate);
         before_failure = -1;
         CU_ASSERT(point >= 0 || (sent && fate.ended));
         s.answers = true;
         upstream_free(u);
-        event_base_loop(base, EVLOOP_NONBLOCK);
+        loop_turn(loop, 0);
     }
     CU_ASSERT_STRING_EQUAL(fate.why, "out of memory");
     close(s.listener);
@@ -230,19 +243,19 @@ EVENT_LOOP_TEST(test_answer_that_nobody_asked_for)
     server_open(&s, &port);
     snprintf(text, sizeof(text), "http://127.0.0.1:%u", port);
     CU_ASSERT_PTR_NULL_FATAL(engine_url_parse(text, &url));
-    struct upstream *u = upstream_new(base, NULL, &url, NULL, &options);
-    CU_ASSERT_FATAL(u && exchange(base, u, &s, &fate));
+    struct upstream *u = upstream_new(loop, NULL, &url, NULL, &options);
+    CU_ASSERT_FATAL(u && exchange(loop, u, &s, &fate));
     CU_ASSERT_EQUAL(fate.status, 200);
     CU_ASSERT_EQUAL(upstream_idle(u), 1);
     CU_ASSERT_EQUAL(write(s.fd, more, sizeof(more) - 1),
                     (ssize_t)sizeof(more) - 1);
-    CU_ASSERT_TRUE(exchange(base, u, &s, &fate));
+    CU_ASSERT_TRUE(exchange(loop, u, &s, &fate));
     CU_ASSERT_EQUAL(fate.status, 200);
     CU_ASSERT_EQUAL(upstream_idle(u), 1);
     upstream_free(u);
     close(s.listener);
     close(s.fd);
-    event_base_loop(base, EVLOOP_NONBLOCK);
+    loop_turn(loop, 0);
 }
 
 #define HEAD(n) "HTTP/1.1 200 OK\r\nContent-Length: " #n "\r\n\r\n"
@@ -389,10 +402,10 @@ EVENT_LOOP_TEST(test_whose_answer)
         s.says = turns[i].says;
         snprintf(text, sizeof(text), "http://127.0.0.1:%u", port);
         CU_ASSERT_PTR_NULL_FATAL(engine_url_parse(text, &url));
-        struct upstream *u = upstream_new(base, NULL, &url, NULL, &options);
+        struct upstream *u = upstream_new(loop, NULL, &url, NULL, &options);
         for (size_t k = 0; k < 3 && turns[i].headers[k]; k++)
             CU_ASSERT_FATAL(u &&
-                            exchange_of(base, u, &s, &fate, turns[i].headers[k],
+                            exchange_of(loop, u, &s, &fate, turns[i].headers[k],
                                         turns[i].repeats));
         if (fate.status != turns[i].status ||
             strcmp(fate.body, turns[i].body) != 0 ||
@@ -413,7 +426,7 @@ EVENT_LOOP_TEST(test_whose_answer)
         upstream_free(u);
         close(s.listener);
         close(s.fd);
-        event_base_loop(base, EVLOOP_NONBLOCK);
+        loop_turn(loop, 0);
     }
 }
 
@@ -485,7 +498,7 @@ EVENT_LOOP_TEST(test_acknowledges)
     server_open(&s, &port);
     snprintf(text, sizeof(text), "http://127.0.0.1:%u", port);
     CU_ASSERT_PTR_NULL_FATAL(engine_url_parse(text, &url));
-    struct upstream *u = upstream_new(base, NULL, &url, NULL, &options);
+    struct upstream *u = upstream_new(loop, NULL, &url, NULL, &options);
     for (unsigned round = 0; round < 3; round++) {
         const char *first[] = {pieces[0], NULL};
         struct fate fate = {0};
@@ -499,7 +512,7 @@ EVENT_LOOP_TEST(test_acknowledges)
                                 (ssize_t)strlen(pieces[i]));
             for (int k = 0; k < TURNS_MAX && n_acknowledged == i && !fate.ended;
                  k++) {
-                event_base_loop(base, EVLOOP_NONBLOCK);
+                loop_turn(loop, 0);
                 if (i == 0)
                     server_turn(&s);
                 usleep(k < 50 ? 0 : 1000);
@@ -513,7 +526,7 @@ EVENT_LOOP_TEST(test_acknowledges)
     upstream_free(u);
     close(s.listener);
     close(s.fd);
-    event_base_loop(base, EVLOOP_NONBLOCK);
+    loop_turn(loop, 0);
 }
 
 /* A host that no certificate can name: no connection, and nothing is freed
@@ -526,13 +539,13 @@ EVENT_LOOP_TEST(test_tls_host)
     memset(host, 'h', sizeof(host) - 1);
     host[sizeof(host) - 1] = '\0';
     CU_ASSERT_PTR_NOT_NULL_FATAL(tls);
-    CU_ASSERT_PTR_NULL(tls_connection(tls, base, host, BEV_OPT_CLOSE_ON_FREE));
+    CU_ASSERT_PTR_NULL(tls_connection(tls, loop, host, BEV_OPT_CLOSE_ON_FREE));
     struct bufferevent *bev =
-        tls_connection(tls, base, "a.test", BEV_OPT_CLOSE_ON_FREE);
+        tls_connection(tls, loop, "a.test", BEV_OPT_CLOSE_ON_FREE);
     CU_ASSERT_PTR_NOT_NULL_FATAL(bev);
     bufferevent_free(bev);
     tls_free(tls);
-    event_base_loop(base, EVLOOP_NONBLOCK);
+    loop_turn(loop, 0);
 }
 
 static const struct suite_test tests[] = {
@@ -546,6 +559,5 @@ static const struct suite_test tests[] = {
 
 int main(void)
 {
-    event_set_mem_functions(allocate, allocate_again, free);
     return SUITE_RUN("upstream", tests);
 }

@@ -148,19 +148,19 @@ static void test_stalled(void)
     front_close();
 }
 
-/* How many of libevent's allocations succeed before one fails; negative: none
+/* How many allocations succeed before one fails; negative: none
  * fails. */
 static int before_failure = -1;
 
-static void *allocate(size_t n)
-{
-    return before_failure >= 0 && before_failure-- == 0 ? NULL : malloc(n);
-}
+void *__real_realloc(void *old, size_t n);
+void *__wrap_realloc(void *old, size_t n);
 
-static void *allocate_again(void *old, size_t n)
+/* Pages are written into memory that grows. */
+void *__wrap_realloc(void *old, size_t n)
 {
-    return before_failure >= 0 && before_failure-- == 0 ? NULL
-                                                        : realloc(old, n);
+    return before_failure >= 0 && before_failure-- == 0
+               ? NULL
+               : __real_realloc(old, n);
 }
 
 /* Pages in several pieces of memory, and each allocation in turn fails: a
@@ -205,8 +205,4 @@ static const struct suite_test tests[] = {
     {"memory", test_memory},
 };
 
-int main(void)
-{
-    event_set_mem_functions(allocate, allocate_again, free);
-    return SUITE_RUN("watch", tests);
-}
+SUITE("watch", tests)

@@ -1,11 +1,11 @@
 #include "tests/unit/transfer_rig.h"
 
-#include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/shm/slab.h"
 
 #define KEY_SEED 5
@@ -22,7 +22,7 @@ static void poke(void *arg)
 {
     struct site *s = arg;
 
-    event_active(s->poke, 0, 0);
+    loop_defer(&s->poke);
 }
 
 static int take(void *arg, struct request *r)
@@ -36,12 +36,10 @@ static int take(void *arg, struct request *r)
     return 0;
 }
 
-static void on_poke(evutil_socket_t fd, short what, void *arg)
+static void on_poke(void *arg)
 {
     struct site *s = arg;
 
-    (void)fd;
-    (void)what;
     if (s->r)
         loader_poke(s->loader, take, s);
 }
@@ -134,7 +132,7 @@ static void kv_free(void *arg, void *memory)
         engine_kv_free(s->engine, memory);
 }
 
-void site_init(struct site *s, struct event_base *base,
+void site_init(struct site *s, struct loop *loop,
                const struct engine_kv_layout *layout, uint32_t n_blocks,
                enum site_way way)
 {
@@ -152,8 +150,8 @@ void site_init(struct site *s, struct event_base *base,
                                     .block_tokens = layout->block_tokens};
 
     *s = (struct site){
-        .base = base, .layout = *layout, .way = way, .slab_fd = -1};
-    s->poke = event_new(base, -1, 0, on_poke, s);
+        .loop = loop, .layout = *layout, .way = way, .slab_fd = -1};
+    loop_timer_init(loop, &s->poke, on_poke, s);
     s->engine = engine_new(&engine, err, sizeof(err));
     must(s->engine, err);
     const struct kv_store_config store = {
@@ -164,13 +162,13 @@ void site_init(struct site *s, struct event_base *base,
         .memory = {kv_alloc, kv_free, NULL, s},
     };
     must(kv_store_new(&store, &s->store) == 0, "no memory for blocks");
-    const struct loader_config loader = {.base = base,
+    const struct loader_config loader = {.loop = loop,
                                          .store = s->store,
                                          .layout = &s->layout,
                                          .now_us = clock_now_us};
     s->loader = loader_new(&loader, &loader_ops, s);
     const struct transfer_config transfer = {
-        .base = base,
+        .loop = loop,
         .store = s->store,
         .layout = &s->layout,
         .loader = s->loader,
@@ -193,7 +191,7 @@ void site_fini(struct site *s)
     loader_free(s->loader);
     kv_store_free(s->store);
     engine_free(s->engine);
-    event_free(s->poke);
+    loop_timer_stop(&s->poke);
 }
 
 /* A prompt of n tokens. */
@@ -273,7 +271,7 @@ void site_begin(struct site *s, uint16_t port, uint32_t n_blocks,
     must(plan.sources[0].source, "no source");
     s->r = new_request(s, n_blocks);
     must(loader_add(s->loader, s->r, &plan) == 0, "no memory");
-    on_poke(-1, 0, s);
+    on_poke(s);
 }
 
 bool site_done(const struct site *s)
@@ -323,7 +321,7 @@ void site_push(struct site *s, uint16_t port, uint32_t n_tokens)
 
     /* The last pieces of the request before may just be coming back. */
     while (take(s, r) < 0)
-        must(event_base_loop(s->base, EVLOOP_ONCE) == 0, "no room");
+        must(loop_turn(s->loop, -1) == 0, "no room");
     for (uint32_t b = 0; b < r->blocks.n; b++) {
         uint64_t *words = r->blocks.data[b];
 

@@ -4,19 +4,19 @@
 #ifndef TESTS_UNIT_TRANSFER_RIG_H
 #define TESTS_UNIT_TRANSFER_RIG_H
 
+#include "base/loop/loop.h"
 #include "workers/load/loader.h"
 #include "workers/transfer/transfer.h"
 
-struct event;
-struct event_base;
+struct loop;
 
 /* How sites move KV. */
 enum site_way { SITE_TCP, SITE_SHM, SITE_WAYS };
 
 /* One worker, so far as it transfers. */
 struct site {
-    struct event_base *base; /* borrowed */
-    struct event *poke;
+    struct loop *loop; /* borrowed */
+    struct loop_timer poke;
     struct engine *engine; /* for the memory of the slab */
     struct engine_kv_layout layout;
     struct kv_store *store;
@@ -34,8 +34,8 @@ struct site {
     char why[64]; /* the push or the receipt failed; "": it did not */
 };
 
-/* Make a worker of so many blocks of this layout. `base` is borrowed. */
-void site_init(struct site *s, struct event_base *base,
+/* Make a worker of so many blocks of this layout. `loop` is borrowed. */
+void site_init(struct site *s, struct loop *loop,
                const struct engine_kv_layout *layout, uint32_t n_blocks,
                enum site_way way);
 

@@ -61,7 +61,7 @@ static int ask(struct ctl *ctl, const char *body, const char *path,
 {
     size_t n;
 
-    if (exchange(ctl->base, &ctl->server, body, path, ctl->timeout_us, answer,
+    if (exchange(ctl->loop, &ctl->server, body, path, ctl->timeout_us, answer,
                  to.text, to.size) == 0)
         return 0;
     n = strlen(to.text);

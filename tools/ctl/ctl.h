@@ -2,7 +2,6 @@
 #ifndef TOOLS_CTL_CTL_H
 #define TOOLS_CTL_CTL_H
 
-#include <event2/event.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,7 +12,7 @@
 #define CTL_NAME "conductorctl"
 
 struct ctl {
-    struct event_base *base;
+    struct loop *loop;
     struct replay_server server;
     char from[CTL_FROM_BYTES]; /* source of the address, for errors */
     int64_t timeout_us;
@@ -63,6 +62,7 @@ const char *ctl_show(const json_t *object, const char *key, char *text,
  * ready keeps its state: "starting,drained". */
 const char *ctl_state(const json_t *instance, char *text, size_t size);
 
+struct loop;
 struct option_list;
 
 /* Run a command, whose words begin with its name. Return the exit status. */

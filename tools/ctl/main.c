@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "base/options.h"
 #include "tools/ctl/ctl.h"
 #include "tools/ctl/where.h"
@@ -300,11 +300,11 @@ static int run(struct ctl *ctl, const struct command *command,
     if (replay_server_trust(&ctl->server, ca_file ? ca_file : "", false, error,
                             sizeof error))
         return options_complain(CTL_NAME, "--ca-file: %s", error);
-    ctl->base = event_loop_new(1);
-    if (!ctl->base)
+    ctl->loop = loop_new();
+    if (!ctl->loop)
         return 1;
     rc = command->run(ctl, words);
-    event_base_free(ctl->base);
+    loop_free(ctl->loop);
     replay_server_fini(&ctl->server);
     return fflush(stdout) ? 1 : rc;
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/loop/loop.h"
 #include "base/options.h"
 #include "tools/ctl/ctl.h"
 #include "tools/ctl/frame.h"
@@ -127,54 +128,58 @@ static void on_key(struct top *t, int key)
 }
 
 /* Handles keys, also while an answer is awaited. */
-static void on_input(evutil_socket_t fd, short what, void *arg)
+static void on_input(void *arg, unsigned)
 {
     struct top *t = arg;
     int key;
 
-    (void)fd;
-    (void)what;
     while ((key = getch()) != ERR)
         on_key(t, key);
     if (t->quits)
-        event_base_loopbreak(t->ctl->base);
+        loop_stop(t->ctl->loop);
     else
         draw(t);
 }
 
 /* The terminal was resized. */
-static void on_resize(evutil_socket_t signal, short what, void *arg)
+static void on_resize(void *arg, unsigned)
 {
     struct winsize size;
 
-    (void)signal;
-    (void)what;
     if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_row)
         return;
     resizeterm(size.ws_row, size.ws_col);
     draw(arg);
 }
 
+static void on_time(void *arg)
+{
+    const struct top *t = arg;
+
+    loop_stop(t->ctl->loop);
+}
+
 static void wait_a_while(struct top *t)
 {
-    const struct timeval every = {EVERY_US / 1000000, EVERY_US % 1000000};
+    struct loop_timer timer;
 
     if (t->quits)
         return;
-    event_base_loopexit(t->ctl->base, &every);
-    event_base_dispatch(t->ctl->base);
+    loop_timer_init(t->ctl->loop, &timer, on_time, t);
+    if (loop_timer_start(&timer, EVERY_US) == 0)
+        loop_run(t->ctl->loop);
+    loop_timer_stop(&timer);
 }
 
 static int run_screen(struct top *t)
 {
-    struct event_base *base = t->ctl->base;
-    struct event *input =
-        event_new(base, STDIN_FILENO, EV_READ | EV_PERSIST, on_input, t);
-    struct event *resized = evsignal_new(base, SIGWINCH, on_resize, t);
+    struct loop *loop = t->ctl->loop;
+    struct loop_watch input, resized;
     int rc = 1;
 
-    if (input && resized && !event_add(input, NULL) &&
-        !event_add(resized, NULL))
+    loop_watch_init(loop, &input, STDIN_FILENO, LOOP_READ, on_input, t);
+    loop_signal_init(loop, &resized, SIGWINCH, on_resize, t);
+    if (!loop_watch_start(&input, 0) && !loop_watch_start(&resized, 0))
         rc = 0;
     while (rc == 0 && !t->quits) {
         ask(t);
@@ -183,10 +188,8 @@ static int run_screen(struct top *t)
         draw(t);
         wait_a_while(t);
     }
-    if (resized)
-        event_free(resized);
-    if (input)
-        event_free(input);
+    loop_watch_stop(&resized);
+    loop_watch_stop(&input);
     return rc;
 }
 

@@ -39,7 +39,7 @@
 #define NAP_US 5000
 
 struct timed_engine {
-    struct engine base;
+    struct engine loop;
     uint64_t seed;
     uint32_t n_layers;
     const struct cost_model *cost;
@@ -68,12 +68,12 @@ static struct engine *timed_create(const struct engine_config *config,
     e->speed = config->speed > 0.0 ? config->speed : 1.0;
     e->prefill_sigma = config->prefill_sigma;
     e->decode_sigma = config->decode_sigma;
-    return &e->base;
+    return &e->loop;
 }
 
-static void timed_destroy(struct engine *base)
+static void timed_destroy(struct engine *loop)
 {
-    free(base);
+    free(loop);
 }
 
 static uint64_t mix(uint64_t a, uint64_t b)
@@ -89,9 +89,9 @@ static uint64_t *row_at(const struct timed_engine *e,
                         const struct engine_segment *s, uint32_t token,
                         uint32_t layer, enum engine_which which)
 {
-    uint32_t bt = e->base.layout.block_tokens;
+    uint32_t bt = e->loop.layout.block_tokens;
 
-    return engine_kv_row(&e->base.layout, s->blocks[token / bt], layer, which,
+    return engine_kv_row(&e->loop.layout, s->blocks[token / bt], layer, which,
                          token % bt);
 }
 
@@ -254,11 +254,11 @@ static int pass_layers(struct timed_engine *e,
     return 0;
 }
 
-static int timed_step(struct engine *base, struct engine_segment *segments,
+static int timed_step(struct engine *loop, struct engine_segment *segments,
                       size_t n, const struct engine_step_ops *ops, void *arg,
                       const atomic_bool *abort)
 {
-    struct timed_engine *e = (struct timed_engine *)base;
+    struct timed_engine *e = (struct timed_engine *)loop;
     const struct engine_stage all = {.to_layer = e->n_layers};
     int rc = pass_layers(e, segments, n, &all, step_us(e, segments, n), ops,
                          arg, abort);
@@ -270,12 +270,12 @@ static int timed_step(struct engine *base, struct engine_segment *segments,
     return rc;
 }
 
-static int timed_stage(struct engine *base, struct engine_segment *s,
+static int timed_stage(struct engine *loop, struct engine_segment *s,
                        const struct engine_stage *stage,
                        const struct engine_step_ops *ops, void *arg,
                        const atomic_bool *abort)
 {
-    struct timed_engine *e = (struct timed_engine *)base;
+    struct timed_engine *e = (struct timed_engine *)loop;
     const struct activation *in = s->tokens ? NULL : stage->in;
     struct activation *out = stage->out;
     uint32_t last = s->n_tokens - 1;

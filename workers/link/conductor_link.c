@@ -2,16 +2,15 @@
 #include "workers/link/conductor_link.h"
 
 #include <errno.h>
-#include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/event_loop.h"
 #include "base/frame_conn.h"
 #include "base/handshake.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "base/tls.h"
 
 #define RETRY_FIRST_MS 100
@@ -32,8 +31,8 @@ struct conductor_link {
     void *arg;
     struct msg_hello hello;
     struct frame_conn *conn; /* NULL = waiting for the next attempt */
-    struct event *retry;     /* the next attempt, or the end of patience */
-    struct event *heartbeat;
+    struct loop_timer retry; /* the next attempt, or the end of patience */
+    struct loop_timer heartbeat;
     int64_t retry_ms;
     bool overdue; /* WELCOME_USUAL_MS passed without WELCOME */
     bool up;
@@ -57,7 +56,7 @@ static int on_welcome(struct conductor_link *l, const struct msg_welcome *m)
     log_info("conductor %s:%u: registered as %s, instance %u",
              l->config.at.host, l->config.at.port, l->hello.name,
              m->instance_id);
-    event_del(l->retry);
+    loop_timer_stop(&l->retry);
     l->retry_ms = RETRY_FIRST_MS;
     *l->told = '\0';
     l->up = true;
@@ -70,7 +69,7 @@ static int on_welcome(struct conductor_link *l, const struct msg_welcome *m)
         frame_conn_refuse(l->conn, PROTO_E_INCOMPATIBLE, why);
         return 0;
     }
-    event_loop_wait(l->heartbeat, 1000 * beat_ms);
+    loop_timer_repeat(&l->heartbeat, 1000 * beat_ms);
     l->ops->heartbeat(l->arg);
     return 0;
 }
@@ -164,7 +163,7 @@ static void tell(struct conductor_link *l, const char *reason)
 static void retry_later(struct conductor_link *l, const char *reason)
 {
     tell(l, reason);
-    event_loop_wait(l->retry, 1000 * l->retry_ms);
+    loop_timer_start(&l->retry, 1000 * l->retry_ms);
     l->retry_ms *= 2;
     if (l->retry_ms > RETRY_MOST_MS)
         l->retry_ms = RETRY_MOST_MS;
@@ -178,7 +177,7 @@ static void on_closed(void *arg, const char *reason)
     l->up = false;
     frame_conn_free(l->conn);
     l->conn = NULL;
-    event_del(l->heartbeat);
+    loop_timer_stop(&l->heartbeat);
     if (was_up)
         l->ops->down(l->arg);
     if (l->refuses)
@@ -207,7 +206,7 @@ static void connect_now(struct conductor_link *l)
         limits.ssl = tls_ssl(l->config.tls, l->config.at.host);
     if (!l->config.tls || limits.ssl)
         l->conn =
-            frame_conn_connect(l->config.base, l->config.dns, l->config.at.host,
+            frame_conn_connect(l->config.loop, l->config.dns, l->config.at.host,
                                l->config.at.port, &limits, &conn_ops, l);
     if (!l->conn) {
         retry_later(l, "out of memory");
@@ -216,10 +215,10 @@ static void connect_now(struct conductor_link *l)
     if (handshake_connect(&l->handshake, l->config.secret, &l->hello, l->conn))
         frame_conn_fail(l->conn, "no random numbers for HELLO");
     l->overdue = false;
-    event_loop_wait(l->retry, 1000 * WELCOME_USUAL_MS);
+    loop_timer_start(&l->retry, 1000 * WELCOME_USUAL_MS);
 }
 
-static void on_retry(evutil_socket_t, short, void *arg)
+static void on_retry(void *arg)
 {
     struct conductor_link *l = arg;
 
@@ -232,12 +231,12 @@ static void on_retry(evutil_socket_t, short, void *arg)
         log_warn("conductor %s:%u: no answer to HELLO yet; is this its "
                  "worker_listen, not its port for clients?",
                  l->config.at.host, l->config.at.port);
-        event_loop_wait(l->retry,
-                        1000 * (WELCOME_PATIENCE_MS - WELCOME_USUAL_MS));
+        loop_timer_start(&l->retry,
+                         1000 * (WELCOME_PATIENCE_MS - WELCOME_USUAL_MS));
     }
 }
 
-static void on_heartbeat(evutil_socket_t, short, void *arg)
+static void on_heartbeat(void *arg)
 {
     struct conductor_link *l = arg;
 
@@ -258,12 +257,8 @@ conductor_link_new(const struct conductor_link_config *config,
     l->hello = *config->hello;
     l->config.hello = &l->hello;
     l->retry_ms = RETRY_FIRST_MS;
-    l->retry = event_new(l->config.base, -1, 0, on_retry, l);
-    l->heartbeat = event_new(l->config.base, -1, EV_PERSIST, on_heartbeat, l);
-    if (!l->retry || !l->heartbeat) {
-        conductor_link_free(l);
-        return NULL;
-    }
+    loop_timer_init(l->config.loop, &l->retry, on_retry, l);
+    loop_timer_init(l->config.loop, &l->heartbeat, on_heartbeat, l);
     connect_now(l);
     return l;
 }
@@ -273,8 +268,8 @@ void conductor_link_free(struct conductor_link *l)
     if (!l)
         return;
     frame_conn_free(l->conn);
-    event_loop_drop(l->retry);
-    event_loop_drop(l->heartbeat);
+    loop_timer_stop(&l->retry);
+    loop_timer_stop(&l->heartbeat);
     free(l);
 }
 

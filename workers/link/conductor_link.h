@@ -10,11 +10,11 @@
 #include "base/address.h"
 #include "proto/message.h"
 
-struct event_base;
-struct evdns_base;
+struct conductor_link;
+struct loop;
+struct loop_dns;
 struct secret;
 struct tls;
-struct conductor_link;
 
 struct conductor_link_ops {
     /* WELCOME (borrowed) came: send the inventory; frames may follow. Returns
@@ -35,8 +35,8 @@ struct conductor_link_ops {
 };
 
 struct conductor_link_config {
-    struct event_base *base;     /* borrowed */
-    struct evdns_base *dns;      /* borrowed */
+    struct loop *loop;           /* borrowed */
+    struct loop_dns *dns;        /* borrowed */
     const struct secret *secret; /* borrowed; NULL = none */
     struct tls *tls;             /* authorities; borrowed; NULL = no TLS */
     struct address at;

@@ -1,8 +1,7 @@
 /* The one deadline of a run, which moves with the progress of the run and of
  * its source. */
-#include <event2/event.h>
 
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "workers/load/internal.h"
 
 /* How long a run may take for its next piece, and how long to report what it
@@ -97,8 +96,8 @@ void loader_wake_at(struct loader *l, int64_t when_us)
     if (when_us >= l->wake_us)
         return;
     l->wake_us = when_us;
-    if (!l->timer)
+    if (!l->config.loop)
         return;
     int64_t us = when_us - l->config.now_us();
-    event_loop_wait(l->timer, us > 0 ? us : 0);
+    loop_timer_start(&l->timer, us > 0 ? us : 0);
 }

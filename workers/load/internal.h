@@ -2,6 +2,7 @@
 #ifndef WORKERS_LOAD_INTERNAL_H
 #define WORKERS_LOAD_INTERNAL_H
 
+#include "base/loop/loop.h"
 #include "conductor/core/step/meeting.h"
 #include "workers/load/loader.h"
 #include "workers/load/rate.h"
@@ -9,8 +10,6 @@
 #include "workers/load/units.h"
 
 #define LOADER_NAME_MAX 300
-
-struct event;
 
 _Static_assert(LOAD_SOURCES_MAX <= MEETING_TAILS_MAX, "a tail for each source");
 
@@ -82,7 +81,7 @@ struct loader {
     TAILQ_HEAD(load_list, load) loads; /* oldest first */
     struct throttle throttle;
     int64_t wake_us; /* when loader_tick() is due; INT64_MAX = never */
-    struct event *timer;
+    struct loop_timer timer;
 };
 
 /* --- deadline.c --- */

@@ -2,13 +2,12 @@
 #include "workers/load/loader.h"
 
 #include <errno.h>
-#include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/event_loop.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "workers/load/internal.h"
 
 static const struct load_rate_config pace_config = {.memory_us = 20000};
@@ -17,7 +16,7 @@ static const struct load_rate_config rate_config = {.memory_us = 1000000,
                                                     .least_bytes = 16u << 20,
                                                     .most_slower = 4};
 
-static void on_timer(evutil_socket_t, short, void *arg)
+static void on_timer(void *arg)
 {
     loader_tick(arg);
 }
@@ -38,13 +37,8 @@ struct loader *loader_new(const struct loader_config *config,
     TAILQ_INIT(&l->loads);
     TAILQ_INIT(&l->throttle.waiting);
     l->throttle.bytes_per_s = config->bytes_per_s;
-    if (config->base) {
-        l->timer = event_new(config->base, -1, 0, on_timer, l);
-        if (!l->timer) {
-            loader_free(l);
-            return NULL;
-        }
-    }
+    if (config->loop)
+        loop_timer_init(config->loop, &l->timer, on_timer, l);
     return l;
 }
 
@@ -65,7 +59,7 @@ void loader_free(struct loader *l)
         return;
     while ((s = TAILQ_FIRST(&l->sources)))
         free_source(l, s);
-    event_loop_drop(l->timer);
+    loop_timer_stop(&l->timer);
     free(l);
 }
 

@@ -35,11 +35,11 @@
 #define LOADER_PIECES_MAX 32u
 
 struct cost_model;
-struct event_base;
 struct load;
 struct load_run;
 struct loader;
 struct loader_source;
+struct loop;
 
 /* A whole block, or one layer of a block, on its way. Made by the loader; a
  * source may use `link`, `own` and `rc` until it hands the piece back. */
@@ -90,7 +90,7 @@ struct loader_source_ops {
 };
 
 struct loader_config {
-    struct event_base *base;               /* borrowed; NULL = no timers */
+    struct loop *loop;                     /* borrowed; NULL = no timers */
     struct kv_store *store;                /* borrowed */
     const struct engine_kv_layout *layout; /* borrowed */
     struct engine *engine;         /* gets loaded layers early; NULL = none */
@@ -167,7 +167,7 @@ void loader_poke(struct loader *l, int (*take)(void *arg, struct request *r),
                  void *take_arg);
 
 /* Does the work due by now: pieces that the throttle delayed, deadlines of
- * runs. A loader with an event base calls it by itself. */
+ * runs. A loader with an event loop calls it by itself. */
 void loader_tick(struct loader *l);
 
 /* Returns how many of the next `most` tokens of `r` to compute now, while the

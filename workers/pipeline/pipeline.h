@@ -22,10 +22,10 @@
 #include "workers/service/request.h"
 #include "workers/store/kv_store.h"
 
-struct event_base;
-struct evdns_base;
-struct secret;
+struct loop;
+struct loop_dns;
 struct pipeline;
+struct secret;
 struct stage;
 
 /* Most groups that a worker leads, and stages that it computes, at once. */
@@ -33,8 +33,8 @@ struct stage;
 #define PIPELINE_STAGES_MAX 16u
 
 struct pipeline_config {
-    struct event_base *base;               /* borrowed */
-    struct evdns_base *dns;                /* borrowed */
+    struct loop *loop;                     /* borrowed */
+    struct loop_dns *dns;                  /* borrowed */
     const struct secret *secret;           /* borrowed; NULL = none */
     struct kv_store *store;                /* borrowed */
     const struct engine_kv_layout *layout; /* borrowed */

@@ -55,7 +55,7 @@ static struct conductor *add(struct worker *w, const struct address *at,
 {
     struct conductor *c = calloc(1, sizeof(*c));
     struct conductor_link_config link = {
-        .base = w->base,
+        .loop = w->loop,
         .dns = w->dns,
         .secret = w->secret,
         .tls = w->tls,

@@ -15,8 +15,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/event_loop.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "workers/service/internal.h"
 
 #define COPIES_MAX 4u
@@ -221,7 +221,7 @@ static bool copy_go_on(struct worker *w, struct copy *c, int64_t now_us)
     if (loader_busy(w->loader))
         return false;
     if (now_us < c->due_us) {
-        event_loop_wait(w->copy_next, c->due_us - now_us);
+        loop_timer_start(&w->copy_next, c->due_us - now_us);
         return false;
     }
     if (piece_begin(w, c, now_us) == 0) {

@@ -1,11 +1,10 @@
 /* Opens the worker's disk tier, and connects it to the loop. */
 #include <errno.h>
-#include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/event_loop.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "workers/disk/source.h"
 #include "workers/disk/write_behind.h"
 #include "workers/memory.h"
@@ -19,7 +18,7 @@ struct worker_disk {
     struct worker *w;
     struct disk_tier *tier;
     struct write_behind *writer;
-    struct event *event; /* of the tier's descriptor */
+    struct loop_watch watch; /* of the tier's descriptor */
 };
 
 static void on_released(void *arg)
@@ -29,7 +28,7 @@ static void on_released(void *arg)
     worker_poke(d->w);
 }
 
-static void on_disk(evutil_socket_t, short, void *arg)
+static void on_disk(void *arg, unsigned)
 {
     struct worker_disk *d = arg;
 
@@ -94,9 +93,9 @@ int worker_disk_start(struct worker *w)
     if (!d)
         return 0;
     d->writer = write_behind_new(w->store, d->tier, on_released, d);
-    d->event = event_new(w->base, disk_tier_fd(d->tier), EV_READ | EV_PERSIST,
-                         on_disk, d);
-    if (!d->writer || !d->event || event_add(d->event, NULL))
+    loop_watch_init(w->loop, &d->watch, disk_tier_fd(d->tier), LOOP_READ,
+                    on_disk, d);
+    if (!d->writer || loop_watch_start(&d->watch, 0))
         return -ENOMEM;
     say_hello(w, d->tier);
     return 0;
@@ -108,7 +107,7 @@ void worker_disk_close(struct worker *w)
 
     if (!d)
         return;
-    event_loop_drop(d->event);
+    loop_watch_stop(&d->watch);
     disk_tier_close(d->tier);
     write_behind_free(d->writer);
     free(d);

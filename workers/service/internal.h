@@ -7,8 +7,7 @@
 #ifndef WORKERS_SERVICE_INTERNAL_H
 #define WORKERS_SERVICE_INTERNAL_H
 
-#include <event2/event.h>
-
+#include "base/loop/loop.h"
 #include "workers/link/conductor_link.h"
 #include "workers/load/loader.h"
 #include "workers/pipeline/pipeline.h"
@@ -18,6 +17,7 @@
 #include "workers/step/thread.h"
 #include "workers/transfer/transfer.h"
 
+struct loop_dns;
 struct worker_shared;
 
 /* A conductor that gives this worker work; conductors.c. */
@@ -42,8 +42,8 @@ struct conductor {
 
 struct worker {
     const struct worker_options *options;
-    struct event_base *base;
-    struct evdns_base *dns;
+    struct loop *loop;
+    struct loop_dns *dns;
     const struct secret *secret; /* NULL = none */
     struct tls *tls;             /* authorities for conductors; NULL = no TLS */
     struct engine *engine;
@@ -78,11 +78,11 @@ struct worker {
     struct conductor **token_of; /* (max_batch) conductor of each token */
     struct msg_token *one_s; /* (max_batch) scratch: one conductor's tokens */
     uint32_t n_tokens;
-    struct wire_buf out; /* scratch: frames for a conductor */
-    struct event *poke;  /* runs worker_go_on() */
-    struct event *tick;
-    struct event *copy_next; /* pokes when a copy's next blocks are due */
-    struct event *inventory; /* pending while sending a requested one */
+    struct wire_buf out;    /* scratch: frames for a conductor */
+    struct loop_timer poke; /* runs worker_go_on() */
+    struct loop_timer tick;
+    struct loop_timer copy_next; /* pokes when a copy's next blocks are due */
+    struct loop_timer inventory; /* pending while sending a requested one */
     struct {
         int64_t until_us;        /* 0 = not leaving */
         int64_t answer_until_us; /* wait for LEAVE until then */
@@ -93,7 +93,7 @@ struct worker {
 /* Has worker_go_on() run in the next turn of the loop. */
 static inline void worker_poke(struct worker *w)
 {
-    event_active(w->poke, 0, 0);
+    loop_defer(&w->poke);
 }
 
 /* Returns whether `from` may give the orders reserved to the leader. */

@@ -6,6 +6,7 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "base/supervisor.h"
 #include "workers/service/internal.h"
 
@@ -14,7 +15,7 @@
 
 static void end(struct worker *w)
 {
-    event_base_loopbreak(w->base);
+    loop_stop(w->loop);
 }
 
 void worker_leave_tell(struct worker *w, struct conductor *c)

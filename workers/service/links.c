@@ -1,11 +1,11 @@
 /* Callbacks of the links to conductors: up, frame, heartbeat, down,
  * refused. */
-#include <event2/event.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "workers/service/internal.h"
 
 static const char *on_link_up(void *arg, const struct msg_welcome *welcome)
@@ -71,11 +71,11 @@ static void on_refused(void *arg, const char *why)
     c->refuses = true;
     c->up = false;
     if (has_hope(w)) {
-        event_active(w->tick, EV_TIMEOUT, 0);
+        loop_defer(&w->tick);
         return;
     }
     w->exit_status = 1;
-    event_base_loopbreak(w->base);
+    loop_stop(w->loop);
 }
 
 static void on_heartbeat(void *arg)

@@ -47,7 +47,7 @@ static const struct pipeline_ops pipeline_ops = {
 int worker_pipeline_start(struct worker *w, const struct msg_hello *hello)
 {
     const struct pipeline_config c = {
-        .base = w->base,
+        .loop = w->loop,
         .dns = w->dns,
         .secret = w->secret,
         .store = w->store,

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "workers/disk/tier/tier.h"
 #include "workers/service/internal.h"
 
@@ -211,7 +211,7 @@ void worker_go_on_inventory(struct worker *w)
     worker_send_events(w);
     while (send_slice(w, w->store, PROTO_TIER_HOST) ||
            (disk_index(w) && send_slice(w, disk_index(w), PROTO_TIER_DISK)))
-        if (event_loop_wait(w->inventory, SLICE_PAUSE_US) == 0)
+        if (loop_timer_start(&w->inventory, SLICE_PAUSE_US) == 0)
             return;
     TAILQ_FOREACH(c, &w->conductors, entry)
     {

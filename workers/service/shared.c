@@ -128,7 +128,7 @@ static int open_tier(struct worker_shared *s, char *err, size_t err_bytes)
 {
     const struct worker *w = s->w;
     struct shared_tier_config c = {
-        .base = w->base,
+        .loop = w->loop,
         .url = &s->url,
         .tls = s->tls,
         .shown = s->shown,

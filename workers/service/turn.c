@@ -1,12 +1,11 @@
 /* One turn of the loop, which starts everything that can start, and the
  * callbacks of the compute thread. */
 #include <errno.h>
-#include <event2/event.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/event_loop.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "workers/service/internal.h"
 
 /* Sets a timer if the queue order holds the engine for a prefill that is soon
@@ -17,7 +16,7 @@ static void look_again(struct worker *w)
     int64_t at_us = batch_look_us(w->batch, now_us);
 
     if (at_us != INT64_MAX)
-        event_loop_wait(w->poke, at_us - now_us);
+        loop_timer_start(&w->poke, at_us - now_us);
 }
 
 /* Hands a chunk of a stage or a led group to the compute thread, if one is
@@ -86,7 +85,7 @@ static void on_engine_lost(struct worker *w)
               "the card works",
               engine_error(w->engine));
     w->exit_status = 1;
-    event_base_loopbreak(w->base);
+    loop_stop(w->loop);
 }
 
 static void on_step_done(void *arg, int rc, int64_t step_us)

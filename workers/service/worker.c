@@ -2,7 +2,6 @@
 #include "workers/service/worker.h"
 
 #include <errno.h>
-#include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +9,9 @@
 #include "base/bug.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/event_loop.h"
 #include "base/log.h"
+#include "base/loop/dns.h"
+#include "base/loop/loop.h"
 #include "base/supervisor.h"
 #include "base/tls.h"
 #include "workers/disk/tier/tier.h"
@@ -22,12 +22,12 @@
 #define TICK_US 100000
 #define OUT_BYTES (16u << 20)
 
-static void on_poke(evutil_socket_t, short, void *arg)
+static void on_poke(void *arg)
 {
     worker_go_on(arg);
 }
 
-static void on_tick(evutil_socket_t, short, void *arg)
+static void on_tick(void *arg)
 {
     struct worker *w = arg;
 
@@ -45,7 +45,7 @@ static void on_tick(evutil_socket_t, short, void *arg)
         bug("KV store: %s", broken);
 }
 
-static void on_inventory(evutil_socket_t, short, void *arg)
+static void on_inventory(void *arg)
 {
     worker_go_on_inventory(arg);
 }
@@ -94,7 +94,7 @@ static int make_batch(struct worker *w)
     w->token_of = calloc(o->max_batch, sizeof(*w->token_of));
     if (!w->batch || !w->tokens || !w->one_s || !w->token_of)
         return -ENOMEM;
-    w->thread = batch_thread_new(w->base, w->engine, batch_max_segments(&c),
+    w->thread = batch_thread_new(w->loop, w->engine, batch_max_segments(&c),
                                  &worker_thread_ops, w);
     return w->thread ? 0 : -ENOMEM;
 }
@@ -102,7 +102,7 @@ static int make_batch(struct worker *w)
 static int make_loader(struct worker *w, const struct cost_model *cost)
 {
     struct loader_config c = {
-        .base = w->base,
+        .loop = w->loop,
         .store = w->store,
         .layout = w->layout,
         .engine = w->engine,
@@ -158,7 +158,7 @@ static int make_connections(struct worker *w, char *err, size_t err_bytes)
 
     fill_hello(w, &hello);
     struct transfer_config c = {
-        .base = w->base,
+        .loop = w->loop,
         .dns = w->dns,
         .secret = w->secret,
         .store = w->store,
@@ -195,14 +195,11 @@ static int make_connections(struct worker *w, char *err, size_t err_bytes)
 
 static int make_timers(struct worker *w)
 {
-    w->poke = event_new(w->base, -1, 0, on_poke, w);
-    w->tick = event_new(w->base, -1, EV_PERSIST, on_tick, w);
-    w->inventory = event_new(w->base, -1, 0, on_inventory, w);
-    w->copy_next = event_new(w->base, -1, 0, on_poke, w);
-    if (!w->poke || !w->tick || !w->inventory || !w->copy_next ||
-        event_loop_wait(w->tick, TICK_US))
-        return -ENOMEM;
-    return 0;
+    loop_timer_init(w->loop, &w->poke, on_poke, w);
+    loop_timer_init(w->loop, &w->tick, on_tick, w);
+    loop_timer_init(w->loop, &w->inventory, on_inventory, w);
+    loop_timer_init(w->loop, &w->copy_next, on_poke, w);
+    return loop_timer_repeat(&w->tick, TICK_US);
 }
 
 /* Loads the authorities that certify conductors (--tls-ca). */
@@ -218,7 +215,7 @@ static int trust(struct worker *w, char *err, size_t err_bytes)
                               w->options->tls_ca, why);
 }
 
-struct worker *worker_new(struct event_base *base,
+struct worker *worker_new(struct loop *loop,
                           const struct worker_options *options,
                           const struct secret *secret, struct engine *engine,
                           const struct cost_model *cost, char *err,
@@ -232,8 +229,8 @@ struct worker *worker_new(struct event_base *base,
     w->options = options;
     w->role = options->role;
     w->link_ops = &worker_link_ops;
-    w->base = base;
-    w->dns = event_loop_dns(base, "");
+    w->loop = loop;
+    w->dns = loop_dns_new(loop, "");
     w->secret = secret;
     w->engine = engine;
     w->layout = engine_kv_layout(engine);
@@ -272,15 +269,14 @@ void worker_free(struct worker *w)
     pipeline_free(w->pipeline);
     worker_disk_close(w); /* completes running reads */
     worker_shared_close(w);
-    if (w->dns)
-        evdns_base_free(w->dns, 0);
+    loop_dns_free(w->dns, false);
     loader_free(w->loader);
     batch_free(w->batch);
     kv_store_free(w->store);
-    event_loop_drop(w->poke);
-    event_loop_drop(w->tick);
-    event_loop_drop(w->inventory);
-    event_loop_drop(w->copy_next);
+    loop_timer_stop(&w->poke);
+    loop_timer_stop(&w->tick);
+    loop_timer_stop(&w->inventory);
+    loop_timer_stop(&w->copy_next);
     wire_buf_fini(&w->out);
     free(w->tokens);
     free(w->one_s);

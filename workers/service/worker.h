@@ -8,20 +8,20 @@
 #include "workers/options.h"
 
 struct cost_model;
-struct event_base;
+struct loop;
 struct secret;
 struct worker;
 
-/* Makes a worker on `engine` (borrowed, as are `base`, `options`, `secret`,
+/* Makes a worker on `engine` (borrowed, as are `loop`, `options`, `secret`,
  * which may be NULL, and `cost`, a cost model of that engine or NULL):
  * allocates the store, listens for peers, starts connecting to the conductor.
  * Returns it owned, or NULL with a message in err[err_bytes]. */
 [[nodiscard]] struct worker *
-worker_new(struct event_base *base, const struct worker_options *options,
+worker_new(struct loop *loop, const struct worker_options *options,
            const struct secret *secret, struct engine *engine,
            const struct cost_model *cost, char *err, size_t err_bytes);
 
-/* Has the worker exit the loop of its base when its requests have ended, or
+/* Has the worker exit the loop of its loop when its requests have ended, or
  * after --drain-ms; a second call: at once. */
 void worker_leave(struct worker *w);
 

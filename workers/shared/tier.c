@@ -279,7 +279,7 @@ static int start(struct shared_tier *t, struct way *w)
     w->check.job.run = check_run;
     w->check.job.done = check_done;
     w->check.job.checks = true;
-    w->errands = errands_new(c->base);
+    w->errands = errands_new(c->loop);
     return w->store.line && w->errands ? 0 : -ENOMEM;
 }
 

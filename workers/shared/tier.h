@@ -10,10 +10,11 @@
 #include "workers/shared/commands.h"
 #include "workers/transfer/errands.h"
 
+struct loop;
 struct shared_tier;
 
 struct shared_tier_config {
-    struct event_base *base;     /* borrowed */
+    struct loop *loop;           /* borrowed */
     const struct redis_url *url; /* borrowed for the tier's life */
     struct tls *tls;             /* authorities for TLS; borrowed as well */
     const char *shown;           /* the URL for logs; borrowed as well */

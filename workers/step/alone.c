@@ -2,11 +2,10 @@
 #include "workers/step/alone.h"
 
 #include <errno.h>
-#include <event2/event.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "workers/step/batch.h"
 #include "workers/step/thread.h"
 
@@ -14,7 +13,7 @@
 
 struct step_alone {
     const struct engine_kv_layout *layout;
-    struct event_base *base;
+    struct loop *loop;
     struct kv_store *store;
     struct batch *batch;
     struct batch_thread *thread;
@@ -59,7 +58,7 @@ static void on_done(void *arg, int rc, int64_t)
     struct step_alone *s = arg;
 
     s->rc = rc;
-    event_base_loopbreak(s->base);
+    loop_stop(s->loop);
 }
 
 static void on_progress(void *)
@@ -91,12 +90,12 @@ struct step_alone *step_alone_new(struct engine *engine, uint32_t n_blocks,
         .max_prefills = 1,
         .max_queue = 1,
     };
-    s->base = event_loop_new(2);
-    if (!s->base || kv_store_new(&store, &s->store) < 0)
+    s->loop = loop_new();
+    if (!s->loop || kv_store_new(&store, &s->store) < 0)
         goto fail;
     batch.store = s->store;
     s->batch = batch_new(&batch, &batch_ops, s);
-    s->thread = batch_thread_new(s->base, engine, batch_max_segments(&batch),
+    s->thread = batch_thread_new(s->loop, engine, batch_max_segments(&batch),
                                  &thread_ops, s);
     if (s->batch && s->thread)
         return s;
@@ -112,8 +111,8 @@ void step_alone_free(struct step_alone *s)
     batch_thread_free(s->thread);
     batch_free(s->batch);
     kv_store_free(s->store);
-    if (s->base)
-        event_base_free(s->base);
+    if (s->loop)
+        loop_free(s->loop);
     free(s);
 }
 
@@ -122,7 +121,7 @@ int step_alone_step(struct step_alone *s, struct engine_segment *segments,
 {
     batch_thread_submit(s->thread, segments, n, false);
     while (batch_thread_busy(s->thread))
-        if (event_base_dispatch(s->base) < 0)
+        if (loop_run(s->loop) < 0)
             return -EIO;
     return s->rc;
 }

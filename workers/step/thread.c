@@ -1,15 +1,12 @@
 /* The compute thread and its mailbox. */
 #include "workers/step/thread.h"
 
-#include <event2/event.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 
 /* How long a step waits for layers, in all its segments together. A source a
  * little late with every layer costs the engine as much as one that stopped. */
@@ -19,8 +16,7 @@ struct batch_thread {
     struct engine *engine;
     const struct batch_thread_ops *ops;
     void *arg;
-    struct event *wakeup;
-    int fd;
+    struct loop_bell wakeup;
     pthread_t thread;
     bool started;
     bool busy; /* used by the loop's thread only */
@@ -43,15 +39,6 @@ struct batch_thread {
     uint32_t max_segments;
 };
 
-static void wake_loop(struct batch_thread *t)
-{
-    uint64_t one = 1;
-    /* Fails only if the counter is full; then a wake-up is due anyway. */
-    ssize_t n = write(t->fd, &one, sizeof(one));
-
-    (void)n;
-}
-
 static void on_layer(void *arg, size_t segment, uint32_t layer)
 {
     struct batch_thread *t = arg;
@@ -59,7 +46,7 @@ static void on_layer(void *arg, size_t segment, uint32_t layer)
     atomic_store_explicit(&t->layers_done[segment], layer + 1,
                           memory_order_release);
     if (t->watch)
-        wake_loop(t);
+        loop_ring(&t->wakeup);
 }
 
 static int on_wait(void *arg, size_t segment, uint32_t layer)
@@ -110,19 +97,16 @@ static void *thread_main(void *arg)
         t->rc = rc;
         t->step_us = step_us;
         t->ended = true;
-        wake_loop(t);
+        loop_ring(&t->wakeup);
     }
     pthread_mutex_unlock(&t->lock);
     return NULL;
 }
 
-static void on_wakeup(evutil_socket_t fd, short, void *arg)
+static void on_wakeup(void *arg)
 {
     struct batch_thread *t = arg;
-    uint64_t count;
-    ssize_t n = read(fd, &count, sizeof(count));
 
-    (void)n;
     pthread_mutex_lock(&t->lock);
     bool ended = t->ended;
     int rc = t->rc;
@@ -138,8 +122,7 @@ static void on_wakeup(evutil_socket_t fd, short, void *arg)
     }
 }
 
-struct batch_thread *batch_thread_new(struct event_base *base,
-                                      struct engine *engine,
+struct batch_thread *batch_thread_new(struct loop *loop, struct engine *engine,
                                       uint32_t max_segments,
                                       const struct batch_thread_ops *ops,
                                       void *arg)
@@ -154,13 +137,10 @@ struct batch_thread *batch_thread_new(struct event_base *base,
     t->max_segments = max_segments;
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->posted, NULL);
-    t->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     t->layers_done = calloc(max_segments, sizeof(*t->layers_done));
     t->gates = calloc(max_segments, sizeof(struct layer_gate *));
-    if (t->fd >= 0)
-        t->wakeup = event_new(base, t->fd, EV_READ | EV_PERSIST, on_wakeup, t);
-    if (!t->layers_done || !t->gates || !t->wakeup ||
-        event_priority_set(t->wakeup, 0) || event_add(t->wakeup, NULL) ||
+    if (!t->layers_done || !t->gates ||
+        loop_bell_init(loop, &t->wakeup, true, on_wakeup, t) ||
         pthread_create(&t->thread, NULL, thread_main, t)) {
         batch_thread_free(t);
         return NULL;
@@ -181,9 +161,7 @@ void batch_thread_free(struct batch_thread *t)
         pthread_mutex_unlock(&t->lock);
         pthread_join(t->thread, NULL);
     }
-    event_loop_drop(t->wakeup);
-    if (t->fd >= 0)
-        close(t->fd);
+    loop_bell_fini(&t->wakeup);
     pthread_cond_destroy(&t->posted);
     pthread_mutex_destroy(&t->lock);
     free(t->layers_done);

@@ -11,8 +11,8 @@
 #include "workers/step/layer_gate.h"
 #include "workers/store/kv_store.h"
 
-struct event_base;
 struct batch_thread;
+struct loop;
 
 struct batch_thread_ops {
     /* Called when the step ended: rc of engine_step(), and the step's time. The
@@ -22,12 +22,12 @@ struct batch_thread_ops {
     void (*progress)(void *arg);
 };
 
-/* Starts the thread. Borrows `base`, `engine`, `ops` and `arg` until
- * batch_thread_free; the callbacks run on the thread of `base`, before other
+/* Starts the thread. Borrows `loop`, `engine`, `ops` and `arg` until
+ * batch_thread_free; the callbacks run on the thread of `loop`, before other
  * events that are due. max_segments: most segments of one step. Returns it
  * owned, or NULL. */
 [[nodiscard]] struct batch_thread *
-batch_thread_new(struct event_base *base, struct engine *engine,
+batch_thread_new(struct loop *loop, struct engine *engine,
                  uint32_t max_segments, const struct batch_thread_ops *ops,
                  void *arg);
 

@@ -3,10 +3,10 @@
 
 #include <stdlib.h>
 
-#include "workers/transfer/engine/bell.h"
+#include "base/loop/loop.h"
 
 struct errands {
-    struct bell *bell;
+    struct loop_bell bell;
     struct crew *crew;
 };
 
@@ -29,14 +29,14 @@ static void on_bell(void *arg)
         errand_of(job)->done(errand_of(job));
 }
 
-struct errands *errands_new(struct event_base *base)
+struct errands *errands_new(struct loop *loop)
 {
     struct errands *e = calloc(1, sizeof(*e));
 
     if (!e)
         return NULL;
-    e->bell = bell_new(base, on_bell, e);
-    if (!e->bell || crew_new(1, bell_fd(e->bell), run, NULL, &e->crew) < 0) {
+    if (loop_bell_init(loop, &e->bell, false, on_bell, e) ||
+        crew_new(1, loop_bell_fd(&e->bell), run, NULL, &e->crew) < 0) {
         errands_free(e);
         return NULL;
     }
@@ -52,7 +52,7 @@ void errands_free(struct errands *e)
         on_bell(e);
     }
     crew_free(e->crew);
-    bell_free(e->bell);
+    loop_bell_fini(&e->bell);
     free(e);
 }
 

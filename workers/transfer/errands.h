@@ -8,7 +8,7 @@
 #include "base/crew.h"
 
 struct errands;
-struct event_base;
+struct loop;
 
 /* One piece of work. Owned by the caller, who must not touch it until done().
  */
@@ -18,8 +18,8 @@ struct errand {
     void (*done)(struct errand *e); /* on the loop's thread; may free `e` */
 };
 
-/* Starts the thread. `base` is borrowed. Returns it owned, or NULL. */
-[[nodiscard]] struct errands *errands_new(struct event_base *base);
+/* Starts the thread. `loop` is borrowed. Returns it owned, or NULL. */
+[[nodiscard]] struct errands *errands_new(struct loop *loop);
 
 /* Stops the thread. Calls done() of all errands left, even if they did not run.
  * NULL is a no-op. */

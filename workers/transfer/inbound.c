@@ -1,6 +1,7 @@
 /* Connections from other workers: opening, frames, timeouts, end. */
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -217,7 +218,7 @@ static bool make_room(struct transfer *t)
     return t->n_inbounds - t->strangers.n < TRANSFER_CONNS_MAX;
 }
 
-void inbound_accept(void *arg, evutil_socket_t fd)
+void inbound_accept(void *arg, int fd)
 {
     struct transfer *t = arg;
     struct frame_conn_limits limits = t->limits;
@@ -229,7 +230,7 @@ void inbound_accept(void *arg, evutil_socket_t fd)
                      "peers, and the limit is %u",
                      t->n_inbounds, t->n_inbounds - t->strangers.n,
                      TRANSFER_CONNS_MAX);
-        evutil_closesocket(fd);
+        close(fd);
         return;
     }
     in->transfer = t;
@@ -239,7 +240,7 @@ void inbound_accept(void *arg, evutil_socket_t fd)
     TAILQ_INIT(&in->receives);
     TAILQ_INIT(&in->pieces);
     limits.payload_bytes = HANDSHAKE_PAYLOAD_BYTES;
-    in->conn = frame_conn_new(t->config.base, fd, &limits, &inbound_ops, in);
+    in->conn = frame_conn_new(t->config.loop, fd, &limits, &inbound_ops, in);
     if (!in->conn) {
         free(in);
         return;

@@ -244,7 +244,7 @@ void outbound_tick(struct peer *p, int64_t now_us);
 /* --- inbound.c --- */
 
 /* Takes over the accepted socket `fd`. `arg` is the transfer. */
-void inbound_accept(void *arg, evutil_socket_t fd);
+void inbound_accept(void *arg, int fd);
 
 /* Closes the connection if it was not opened in time, or its lease ended. */
 void inbound_tick(struct inbound *in, int64_t now_us);

@@ -63,7 +63,7 @@ int transfer_new(const struct transfer_config *config,
     LIST_INIT(&t->guests);
     LIST_INIT(&t->routes);
     set_limits(t);
-    t->errands = errands_new(config->base);
+    t->errands = errands_new(config->loop);
     t->sums =
         layer_sums_new(t->errands, config->store, config->layout, on_sums, t);
     if (!t->errands || !t->sums || transports_open(t) < 0) {
@@ -73,7 +73,7 @@ int transfer_new(const struct transfer_config *config,
     }
     char why[400];
     int rc =
-        listener_new(config->base, config->listen_host, config->listen_port,
+        listener_new(config->loop, config->listen_host, config->listen_port,
                      inbound_accept, t, &t->listener, why, sizeof(why));
     if (rc < 0) {
         snprintf(err, err_bytes, "listen %s", why);

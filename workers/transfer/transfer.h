@@ -20,16 +20,16 @@
 #include "workers/load/loader.h"
 #include "workers/service/request.h"
 
-struct event_base;
-struct evdns_base;
 struct frame_conn;
+struct loop;
+struct loop_dns;
 struct secret;
 struct stage; /* workers/pipeline/pipeline.h */
 struct transfer;
 
 struct transfer_config {
-    struct event_base *base;               /* borrowed */
-    struct evdns_base *dns;                /* borrowed */
+    struct loop *loop;                     /* borrowed */
+    struct loop_dns *dns;                  /* borrowed */
     const struct secret *secret;           /* borrowed; NULL = none */
     struct kv_store *store;                /* borrowed */
     const struct engine_kv_layout *layout; /* borrowed */

@@ -13,7 +13,7 @@ static struct transport *new_tcp(struct transfer *t)
 {
     const struct transfer_config *c = &t->config;
     const struct tcp_config tcp = {
-        .base = c->base,
+        .loop = c->loop,
         .dns = c->dns,
         .secret = c->secret,
         .hello = &t->hello,
@@ -30,7 +30,7 @@ static struct transport *new_shm(struct transfer *t)
 {
     if (t->config.slab_fd < 0)
         return NULL;
-    struct transport *transport = shm_transport_new(t->config.base);
+    struct transport *transport = shm_transport_new(t->config.loop);
     if (!transport)
         log_warn("KV does not move over shared memory: the kernel refuses it");
     return transport;
@@ -47,7 +47,7 @@ static struct transport *new_rdma(struct transfer *t)
 {
     const struct transfer_config *c = &t->config;
     const struct rdma_config rdma = {
-        .base = c->base,
+        .loop = c->loop,
         .dns = c->dns,
         .listen_host = c->listen_host,
         .devices = c->rdma_devices,

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/loop/loop.h"
 #include "base/socket.h"
 #include "conductor/front/server/internal.h"
 
@@ -24,12 +25,10 @@
 
 void http_conn_arm(struct http_conn *conn, int64_t us)
 {
-    struct timeval tv = {us / 1000000, us % 1000000};
-
     if (us > 0)
-        evtimer_add(conn->timer, &tv);
+        loop_timer_start(&conn->timer, us);
     else
-        evtimer_del(conn->timer);
+        loop_timer_stop(&conn->timer);
 }
 
 void http_conn_begin(struct http_conn *conn)
@@ -93,7 +92,7 @@ void http_conn_free(struct http_conn *conn)
     http_opening_end(conn, false);
     LIST_REMOVE(conn, link);
     conn->server->stats.connections--;
-    event_free(conn->timer);
+    loop_timer_stop(&conn->timer);
     http_conn_drop_body(conn);
     http_turn_forget(conn);
     http_conn_join(conn, NULL);
@@ -108,7 +107,7 @@ void http_conn_die(struct http_conn *conn)
     http_conn_set_state(conn, HTTP_DEAD);
     conn->gone = conn->taken = NULL;
     stream_pause(conn->stream, true);
-    event_active(conn->timer, EV_TIMEOUT, 1);
+    loop_defer(&conn->timer);
 }
 
 void http_conn_answered(struct http_conn *conn)

@@ -26,7 +26,7 @@
 #include "conductor/http/parse.h"
 #include "conductor/json/text_buf.h"
 
-struct event_base;
+struct loop;
 #define HTTP_PEER_BYTES 96
 
 struct http_conn;
@@ -102,13 +102,13 @@ struct http_handlers {
 };
 
 /*
- * Listens and serves on `base` (borrowed, outlives the server).
+ * Listens and serves on `loop` (borrowed, outlives the server).
  *   options   copied
  *   handlers  called with `arg`; borrowed, outlive the server
  * Returns 0 with *out owned by the caller, or a negative errno, among them
  * -EADDRINUSE, -EADDRNOTAVAIL (host), -EACCES, -ENOMEM.
  */
-[[nodiscard]] int http_server_new(struct event_base *base,
+[[nodiscard]] int http_server_new(struct loop *loop,
                                   const struct http_options *options,
                                   const struct http_handlers *handlers,
                                   void *arg, struct http_server **out);

@@ -2,10 +2,10 @@
 #ifndef CONDUCTOR_FRONT_SERVER_INTERNAL_H
 #define CONDUCTOR_FRONT_SERVER_INTERNAL_H
 
-#include <event2/event.h>
 #include <sys/queue.h>
 #include <time.h>
 
+#include "base/loop/loop.h"
 #include "base/stream/stream.h"
 #include "conductor/front/server/http.h"
 #include "conductor/json/text_buf.h"
@@ -55,7 +55,7 @@ struct http_conn {
     LIST_ENTRY(http_conn) link;
     struct http_server *server;
     struct stream *stream;
-    struct event *timer; /* of the state, see http_conn_arm */
+    struct loop_timer timer; /* of the state, see http_conn_arm */
     TAILQ_ENTRY(http_conn) opening_link;
     bool opening;                  /* TLS is not open */
     struct http_client *client;    /* client of the connection */
@@ -96,7 +96,7 @@ struct http_conn {
 };
 
 struct http_server {
-    struct event_base *base;
+    struct loop *loop;
     struct stream_loop *streams;
     struct listener *listener;       /* NULL = draining */
     struct ssl_ctx_st *certificate;  /* for new connections; NULL = no TLS */
@@ -110,7 +110,7 @@ struct http_server {
     bool draining; /* each connection ends with its next answer */
     LIST_HEAD(, http_conn) conns;
     struct http_clients clients;
-    struct event *next_turn; /* see turn.c */
+    struct loop_timer next_turn; /* see turn.c */
     TAILQ_HEAD(, http_conn) put_off;
     struct http_client reserve; /* the connections over max_connections */
     time_t date_s;              /* time in `date`; 0 = none yet */
@@ -120,8 +120,7 @@ struct http_server {
 /* Begins to serve a socket for the client, and takes it. Returns 0 or -ENOMEM
  * (fd is closed). */
 [[nodiscard]] int http_conn_open(struct http_server *server,
-                                 struct http_client *client,
-                                 evutil_socket_t fd);
+                                 struct http_client *client, int fd);
 
 /* http_client_init(c, key): makes a client without connections. */
 void http_client_init(struct http_client *c, uint64_t key);
@@ -199,7 +198,7 @@ void http_opening_end(struct http_conn *conn, bool open);
 
 /* For when the reserve is also full: sends a 503 in one packet, without making
  * a connection, and closes the socket. */
-void http_turn_away(struct http_server *server, evutil_socket_t fd);
+void http_turn_away(struct http_server *server, int fd);
 
 /* The answer is whole: drops the body and sends what is left. */
 void http_conn_answered(struct http_conn *conn);
@@ -219,7 +218,7 @@ void http_turn_put_off(struct http_conn *conn);
 void http_turn_forget(struct http_conn *conn);
 
 /* turn.c: returns 0, or -1: out of memory. */
-[[nodiscard]] int http_turns_init(struct http_server *server);
+void http_turns_init(struct http_server *server);
 void http_turns_fini(struct http_server *server);
 
 #endif

@@ -3,10 +3,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/certificate.h"
-#include "base/clock.h"
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "conductor/front/server/internal.h"
 
 /* An engine's whole head, and our own headers. */
@@ -195,7 +195,7 @@ static void on_read(void *arg)
         return;
     }
     if (conn->state == HTTP_HEAD || conn->state == HTTP_BODY)
-        conn->read_us = clock_now_us();
+        conn->read_us = loop_now_us(conn->server->loop);
     if (conn->state == HTTP_HEAD && read_head(conn))
         read_body(conn);
     else if (conn->state == HTTP_BODY)
@@ -242,7 +242,8 @@ static void on_ended(void *arg, int error)
 
     if (error == -EPROTO && stream_is_plain_http(conn->stream)) {
         http_opening_end(conn, false);
-        conn->read_us = clock_now_us(); /* nothing was read as a request */
+        conn->read_us =
+            loop_now_us(conn->server->loop); /* nothing was read as a request */
         http_conn_refuse(conn, 400, "https_expected",
                          "this port speaks TLS: the URL must begin with "
                          "https://");
@@ -264,7 +265,7 @@ static const struct stream_ops stream_ops = {
     .ended = on_ended,
 };
 
-static void on_timer(evutil_socket_t, short, void *arg)
+static void on_timer(void *arg)
 {
     struct http_conn *conn = arg;
 
@@ -277,7 +278,7 @@ static void on_timer(evutil_socket_t, short, void *arg)
 }
 
 int http_conn_open(struct http_server *server, struct http_client *client,
-                   evutil_socket_t fd)
+                   int fd)
 {
     const struct http_options *options = &server->options;
     /* max_input bounds what a client sends ahead of its turn. */
@@ -288,15 +289,13 @@ int http_conn_open(struct http_server *server, struct http_client *client,
     struct http_conn *conn = calloc(1, sizeof(*conn));
 
     if (conn)
-        conn->timer = evtimer_new(server->base, on_timer, conn);
-    if (!conn || !conn->timer ||
-        certificate_show(server->certificate, &stream.ssl))
-        evutil_closesocket(fd);
+        loop_timer_init(server->loop, &conn->timer, on_timer, conn);
+    if (!conn || certificate_show(server->certificate, &stream.ssl))
+        close(fd);
     else
         conn->stream =
             stream_new(server->streams, fd, &stream, &stream_ops, conn);
     if (!conn || !conn->stream) {
-        event_loop_drop(conn ? conn->timer : NULL);
         free(conn);
         return -ENOMEM;
     }

@@ -2,8 +2,9 @@
  * request does. */
 #include <stdio.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
-#include "base/clock.h"
+#include "base/loop/loop.h"
 #include "conductor/front/server/internal.h"
 
 #define TAKEN_BYTES 2048
@@ -66,8 +67,7 @@ void http_conn_refuse_for_now(struct http_conn *conn, const char *code,
 
 /* Reads what has come of the first request: a socket that is closed with unread
  * bytes is reset, and its answer may be lost. */
-static void take_head(evutil_socket_t fd, char in[TAKEN_BYTES],
-                      struct http_head *known)
+static void take_head(int fd, char in[TAKEN_BYTES], struct http_head *known)
 {
     ssize_t n = recv(fd, in, TAKEN_BYTES, MSG_DONTWAIT);
     struct http_fault fault;
@@ -76,7 +76,7 @@ static void take_head(evutil_socket_t fd, char in[TAKEN_BYTES],
     (void)!http_parse_head(in, n > 0 ? (size_t)n : 0, known, &fault);
 }
 
-void http_turn_away(struct http_server *server, evutil_socket_t fd)
+void http_turn_away(struct http_server *server, int fd)
 {
     static const char form[] =
         "HTTP/1.1 503 Service Unavailable\r\n"
@@ -95,7 +95,7 @@ void http_turn_away(struct http_server *server, evutil_socket_t fd)
 
     server->stats.refused++;
     if (server->certificate) { /* a client that speaks TLS cannot read it */
-        evutil_closesocket(fd);
+        close(fd);
         return;
     }
     text_buf_init(&conn.extra, EARLY_BYTES);
@@ -107,14 +107,14 @@ void http_turn_away(struct http_server *server, evutil_socket_t fd)
     /* A new socket's buffer has room; if not, closing says enough. */
     (void)!send(fd, reply, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL);
     shutdown(fd, SHUT_WR);
-    evutil_closesocket(fd);
+    close(fd);
 }
 
 void http_conn_refuse_stopping(struct http_conn *conn)
 {
     if (conn->state == HTTP_HEAD && !conn->receiving) {
         http_conn_begin(conn);
-        conn->read_us = clock_now_us();
+        conn->read_us = loop_now_us(conn->server->loop);
     }
     http_conn_refuse_for_now(
         conn, "shutting_down",

@@ -86,7 +86,7 @@ bool http_set_client(struct http_conn *conn, uint64_t key)
     return fits;
 }
 
-static void on_accept(void *arg, evutil_socket_t fd)
+static void on_accept(void *arg, int fd)
 {
     struct http_server *server = arg;
     struct http_client *client =
@@ -113,7 +113,7 @@ static void on_accept(void *arg, evutil_socket_t fd)
     http_clients_drop(&server->clients, client);
 }
 
-int http_server_new(struct event_base *base, const struct http_options *options,
+int http_server_new(struct loop *loop, const struct http_options *options,
                     const struct http_handlers *handlers, void *arg,
                     struct http_server **out)
 {
@@ -123,8 +123,8 @@ int http_server_new(struct event_base *base, const struct http_options *options,
 
     if (!server)
         return -ENOMEM;
-    server->base = base;
-    server->streams = stream_loop_new(base);
+    server->loop = loop;
+    server->streams = stream_loop_new(loop);
     server->options = *options;
     server->options.host = NULL; /* borrowed; not needed any more */
     /* A body that can't ever fit is refused for good. */
@@ -136,11 +136,12 @@ int http_server_new(struct event_base *base, const struct http_options *options,
     TAILQ_INIT(&server->opening);
     http_client_init(&server->reserve, 0);
     rc = options->socket
-             ? listener_take(base, options->socket, on_accept, server,
+             ? listener_take(loop, options->socket, on_accept, server,
                              &server->listener)
-             : listener_new(base, options->host, options->port, on_accept,
+             : listener_new(loop, options->host, options->port, on_accept,
                             server, &server->listener, why, sizeof(why));
-    if (rc == 0 && (http_turns_init(server) || !server->streams))
+    http_turns_init(server);
+    if (rc == 0 && !server->streams)
         rc = -ENOMEM;
     if (rc) {
         http_server_free(server);

@@ -1,6 +1,7 @@
 /* A client's share of a turn of the loop: when it is used up, the client's
  * other connections are read in later turns, with those of others in
  * between. */
+#include "base/loop/loop.h"
 #include "conductor/front/server/internal.h"
 
 /* Work of one client per turn; a request that was begun is finished. */
@@ -17,19 +18,9 @@
 /* Connections of a client that may go on in a turn. */
 #define RESUMED_MOST 16u
 
-/* The loop's cached time, which is the same through a turn. */
-static int64_t turn_of(const struct http_server *server)
-{
-    struct timeval now;
-
-    /* Cannot fail: the clock is there. */
-    (void)!event_base_gettimeofday_cached(server->base, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_usec;
-}
-
 static void begin_turn(struct http_server *server, struct http_client *client)
 {
-    int64_t turn = turn_of(server);
+    int64_t turn = loop_turn_us(server->loop);
 
     if (client->turn == turn)
         return;
@@ -69,7 +60,6 @@ bool http_turn_is_over(struct http_conn *conn)
 
 void http_turn_put_off(struct http_conn *conn)
 {
-    static const struct timeval soon = {0, 0};
     struct http_server *server = conn->server;
 
     if (conn->put_off)
@@ -78,8 +68,8 @@ void http_turn_put_off(struct http_conn *conn)
     server->stats.put_off++;
     TAILQ_INSERT_TAIL(&server->put_off, conn, put_off_link);
     stream_pause(conn->stream, true);
-    /* An activated event would run in this turn; a timer does not. */
-    evtimer_add(server->next_turn, &soon);
+    /* A deferred call would run in this turn; a timer does not. */
+    loop_timer_start(&server->next_turn, 0);
 }
 
 void http_turn_forget(struct http_conn *conn)
@@ -90,9 +80,8 @@ void http_turn_forget(struct http_conn *conn)
 }
 
 /* Connections put off first go on first. O(connections put off). */
-static void on_next_turn(evutil_socket_t, short, void *arg)
+static void on_next_turn(void *arg)
 {
-    static const struct timeval soon = {0, 0};
     struct http_server *server = arg;
     struct http_conn *conn, *next;
 
@@ -106,18 +95,16 @@ static void on_next_turn(evutil_socket_t, short, void *arg)
         stream_pause(conn->stream, false);
     }
     if (!TAILQ_EMPTY(&server->put_off))
-        evtimer_add(server->next_turn, &soon);
+        loop_timer_start(&server->next_turn, 0);
 }
 
-int http_turns_init(struct http_server *server)
+void http_turns_init(struct http_server *server)
 {
     TAILQ_INIT(&server->put_off);
-    server->next_turn = evtimer_new(server->base, on_next_turn, server);
-    return server->next_turn ? 0 : -1;
+    loop_timer_init(server->loop, &server->next_turn, on_next_turn, server);
 }
 
 void http_turns_fini(struct http_server *server)
 {
-    if (server->next_turn)
-        event_free(server->next_turn);
+    loop_timer_stop(&server->next_turn);
 }

@@ -1,12 +1,11 @@
 /* The page, and streams of events. See watch.h. */
 #include <errno.h>
-#include <event2/buffer.h>
-#include <event2/event.h>
 #include <stdlib.h>
 #include <sys/queue.h>
 
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "conductor/front/watch/watch.h"
+#include "conductor/json/text_buf.h"
 
 #define INSTANCES_SHOWN 256
 #define DECISIONS_SHOWN 8
@@ -35,27 +34,27 @@ TAILQ_HEAD(viewer_list, viewer);
 
 struct watch {
     struct front *front;
-    struct event *timer; /* pending while there are viewers */
+    struct loop_timer timer; /* pending while there are viewers */
     struct viewer_list viewers;
     unsigned n, interval;
     uint64_t decided; /* models_decided() when decisions were last due */
-    struct evbuffer *events[EVENT_KINDS]; /* of this interval; NULL = not made
-                                             yet */
+    struct text_buf events[EVENT_KINDS]; /* of this interval; empty = not made
+                                            yet */
 };
 
-static int write_instances(const struct models *models, struct evbuffer *out)
+static int write_instances(const struct models *models, struct text_buf *out)
 {
     return models_instances(models, INSTANCES_SHOWN, out);
 }
 
-static int write_decisions(const struct models *models, struct evbuffer *out)
+static int write_decisions(const struct models *models, struct text_buf *out)
 {
     return models_decisions(models, DECISIONS_SHOWN, out);
 }
 
 static const struct {
     const char *name;
-    int (*write)(const struct models *models, struct evbuffer *out);
+    int (*write)(const struct models *models, struct text_buf *out);
     unsigned every; /* intervals; 0 = after decisions */
 } kinds[EVENT_KINDS] = {
     [OVERVIEW] = {"overview", models_overview, 1},
@@ -67,30 +66,25 @@ static const struct {
 };
 
 /* Returns the event, made once for all viewers; NULL: out of memory. */
-static struct evbuffer *event_now(struct watch *w, enum event_kind kind)
+static const struct text_buf *event_now(struct watch *w, enum event_kind kind)
 {
-    struct evbuffer *out = w->events[kind];
+    struct text_buf *out = &w->events[kind];
 
-    if (out)
+    if (out->len)
         return out;
-    out = evbuffer_new();
-    if (out &&
-        (evbuffer_add_printf(out, "event: %s\ndata: ", kinds[kind].name) < 0 ||
-         kinds[kind].write(w->front->models, out) ||
-         evbuffer_add(out, "\n", 1))) {
-        evbuffer_free(out);
-        out = NULL;
-    }
-    return w->events[kind] = out;
+    text_buf_init(out, SIZE_MAX);
+    if (text_buf_printf(out, "event: %s\ndata: ", kinds[kind].name) == 0 &&
+        kinds[kind].write(w->front->models, out) == 0 &&
+        text_buf_printf(out, "\n") == 0)
+        return out;
+    text_buf_fini(out);
+    return NULL;
 }
 
 static void forget_events(struct watch *w)
 {
-    for (int kind = 0; kind < EVENT_KINDS; kind++) {
-        if (w->events[kind])
-            evbuffer_free(w->events[kind]);
-        w->events[kind] = NULL;
-    }
+    for (int kind = 0; kind < EVENT_KINDS; kind++)
+        text_buf_fini(&w->events[kind]);
 }
 
 static void viewer_free(void *arg)
@@ -118,13 +112,12 @@ static void serve(struct viewer *v)
     }
     v->stalled = 0;
     for (unsigned kind = 0; kind < EVENT_KINDS; kind++) {
-        struct evbuffer *event =
+        const struct text_buf *event =
             v->due & 1u << kind ? event_now(v->watch, kind) : NULL;
 
         if (!event)
             continue;
-        const void *bytes = evbuffer_pullup(event, -1);
-        if (!bytes || http_write(v->conn, bytes, evbuffer_get_length(event))) {
+        if (http_write(v->conn, event->data, event->len)) {
             viewer_close(v);
             return;
         }
@@ -145,7 +138,7 @@ static unsigned due_now(struct watch *w)
     return due;
 }
 
-static void on_time(evutil_socket_t, short, void *arg)
+static void on_time(void *arg)
 {
     struct watch *w = arg;
     unsigned due = due_now(w);
@@ -158,7 +151,7 @@ static void on_time(evutil_socket_t, short, void *arg)
     }
     forget_events(w);
     if (w->n == 0)
-        event_del(w->timer);
+        loop_timer_stop(&w->timer);
 }
 
 static struct watch *watch_new(struct front *front)
@@ -169,20 +162,16 @@ static struct watch *watch_new(struct front *front)
         return NULL;
     w->front = front;
     TAILQ_INIT(&w->viewers);
-    w->timer = event_new(front->base, -1, EV_PERSIST, on_time, w);
-    if (w->timer)
-        return w;
-    free(w);
-    return NULL;
+    loop_timer_init(front->loop, &w->timer, on_time, w);
+    return w;
 }
 
 static void begin(struct watch *w, struct viewer *v, struct http_conn *conn)
 {
     *v = (struct viewer){.watch = w, .conn = conn, .due = ALL_EVENTS};
     TAILQ_INSERT_TAIL(&w->viewers, v, entry);
-    /* Out of memory: this viewer gets no events after the first ones. */
     if (w->n++ == 0)
-        (void)!event_loop_wait(w->timer, w->front->options.events_us);
+        loop_timer_repeat(&w->timer, w->front->options.events_us);
     http_add_header(conn, "Cache-Control", "no-store");
     http_operators(conn);
     http_stream(conn, 200, "text/event-stream");
@@ -234,7 +223,7 @@ void watch_free(struct watch *watch)
 {
     if (!watch)
         return;
-    event_free(watch->timer);
+    loop_timer_stop(&watch->timer);
     free(watch);
 }
 

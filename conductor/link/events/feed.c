@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/link/events/feed_state.h"
 
 #define TICK_US 250000
@@ -188,14 +189,12 @@ static void stream_tick(struct stream *stream, int64_t now_us)
         stream->quiet_us = QUIET_MAX_US;
 }
 
-static void on_tick(evutil_socket_t fd, short what, void *arg)
+static void on_tick(void *arg)
 {
     struct kv_feeds *feeds = arg;
     int64_t now_us = clock_now_us();
     struct kv_feed *feed;
 
-    (void)fd;
-    (void)what;
     replay_tick(feeds, now_us);
     TAILQ_FOREACH(feed, &feeds->feeds, entry)
     {
@@ -205,9 +204,8 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-struct kv_feeds *kv_feeds_new(struct event_base *base)
+struct kv_feeds *kv_feeds_new(struct loop *base)
 {
-    const struct timeval every = {0, TICK_US};
     struct kv_feeds *feeds = calloc(1, sizeof(*feeds));
 
     if (!feeds)
@@ -218,9 +216,9 @@ struct kv_feeds *kv_feeds_new(struct event_base *base)
     TAILQ_INIT(&feeds->busy);
     feeds->loop = kv_loop_new(base);
     feeds->decoder = kv_decoder_new();
-    feeds->tick = event_new(base, -1, EV_PERSIST, on_tick, feeds);
-    if (feeds->loop && feeds->decoder && feeds->tick &&
-        event_add(feeds->tick, &every) == 0) {
+    loop_timer_init(base, &feeds->tick, on_tick, feeds);
+    if (feeds->loop && feeds->decoder &&
+        loop_timer_repeat(&feeds->tick, TICK_US) == 0) {
         kv_loop_set_work(feeds->loop, feeds_work, feeds);
         return feeds;
     }
@@ -232,8 +230,7 @@ void kv_feeds_free(struct kv_feeds *feeds)
 {
     if (!feeds)
         return;
-    if (feeds->tick)
-        event_free(feeds->tick);
+    loop_timer_stop(&feeds->tick);
     kv_decoder_free(feeds->decoder);
     kv_decoder_free(feeds->spare);
     kv_loop_free(feeds->loop);

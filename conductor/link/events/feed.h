@@ -14,9 +14,9 @@
 
 #include "conductor/link/events/map/block_map.h"
 
-struct event_base;
 struct kv_feed;
 struct kv_feeds;
+struct loop;
 
 struct kv_feed_config {
     const char *name; /* the engine's name for logs; borrowed, like all texts */
@@ -63,7 +63,7 @@ struct kv_feed_stats {
 
 /* Makes the state that all feeds share. Returns owned, or NULL: out of memory.
  * kv_feeds_free(NULL) is a no-op; free its feeds first. */
-[[nodiscard]] struct kv_feeds *kv_feeds_new(struct event_base *base);
+[[nodiscard]] struct kv_feeds *kv_feeds_new(struct loop *base);
 void kv_feeds_free(struct kv_feeds *feeds);
 
 /*

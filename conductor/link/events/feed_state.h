@@ -2,10 +2,10 @@
 #ifndef CONDUCTOR_LINK_EVENTS_FEED_STATE_H
 #define CONDUCTOR_LINK_EVENTS_FEED_STATE_H
 
-#include <event2/event.h>
 #include <sys/queue.h>
 
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/link/events/feed.h"
 #include "conductor/link/events/sequence.h"
 #include "conductor/link/events/socket.h"
@@ -39,11 +39,11 @@ TAILQ_HEAD(stream_list, stream);
 TAILQ_HEAD(feed_list, kv_feed);
 
 struct kv_feeds {
-    struct event_base *base;
+    struct loop *base;
     struct kv_loop *loop;
     struct kv_decoder *decoder; /* of the next message */
     struct kv_decoder *spare;   /* NULL = none */
-    struct event *tick;
+    struct loop_timer tick;
     struct feed_list feeds;
     struct feed_list busy;          /* next turn's feed first */
     uint32_t n_unfinished;          /* of these: messages not finished */

@@ -2,13 +2,13 @@
 #include "conductor/link/events/socket.h"
 
 #include <errno.h>
-#include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
 
 #include "base/clock.h"
+#include "base/loop/loop.h"
 
 /* Messages that libzmq buffers for us; the publisher keeps more. */
 #define QUEUE_MESSAGES 512
@@ -24,10 +24,10 @@
 TAILQ_HEAD(socket_list, kv_socket);
 
 struct kv_loop {
-    struct event_base *base;
+    struct loop *base;
     void *context;
-    struct event *turn;       /* pending while any socket is ready, or work is
-                                 left */
+    struct loop_timer turn;   /* pending while any socket is ready, or work is
+                             left */
     struct socket_list ready; /* may have messages */
     struct kv_socket *taking; /* its callback runs; NULL = it was closed */
     enum kv_work left;
@@ -39,10 +39,10 @@ struct kv_socket {
     TAILQ_ENTRY(kv_socket) entry; /* in loop->ready, if `ready` */
     struct kv_loop *loop;
     void *zmq;
-    struct event *readable;
+    struct loop_watch readable;
     void *monitor; /* reports the end and begin of a SUB's connection; NULL =
                       unused */
-    struct event *monitored;
+    struct loop_watch monitored;
     uint32_t n_lost; /* connections lost and not back */
     bool refused;    /* the next one to end is one that failed its handshake */
     bool ready, paused;
@@ -52,7 +52,7 @@ struct kv_socket {
 
 static void wake(struct kv_loop *loop)
 {
-    event_add(loop->turn, &(struct timeval){0, 0});
+    loop_timer_start(&loop->turn, 0);
 }
 
 static void set_ready(struct kv_socket *s, bool ready)
@@ -68,15 +68,13 @@ static void set_ready(struct kv_socket *s, bool ready)
         wake(s->loop);
 }
 
-static void on_readable(evutil_socket_t fd, short what, void *arg)
+static void on_readable(void *arg, unsigned)
 {
     struct kv_socket *s = arg;
 
-    (void)fd;
-    (void)what;
     set_ready(s, !s->paused);
     /* Runs in this turn of the loop, without another poll. */
-    event_active(s->loop->turn, EV_TIMEOUT, 1);
+    loop_defer(&s->loop->turn);
 }
 
 /* Whether a message is waiting. Reading ZMQ_EVENTS also re-arms the
@@ -146,14 +144,12 @@ static void take_turn(struct kv_socket *s, int64_t until_us)
     set_ready(s, more);
 }
 
-static void on_turn(evutil_socket_t fd, short what, void *arg)
+static void on_turn(void *arg)
 {
     struct kv_loop *loop = arg;
     int64_t until_us = clock_now_us() + TURN_US;
     struct kv_socket *s;
 
-    (void)fd;
-    (void)what;
     if (loop->left != KV_WORK_NONE)
         loop->work(loop->work_arg);
     while (loop->left != KV_WORK_FIRST && (s = TAILQ_FIRST(&loop->ready)) &&
@@ -178,7 +174,7 @@ void kv_loop_set_left(struct kv_loop *loop, enum kv_work left)
         wake(loop);
 }
 
-struct kv_loop *kv_loop_new(struct event_base *base)
+struct kv_loop *kv_loop_new(struct loop *base)
 {
     struct kv_loop *loop = calloc(1, sizeof(*loop));
 
@@ -187,8 +183,8 @@ struct kv_loop *kv_loop_new(struct event_base *base)
     loop->base = base;
     TAILQ_INIT(&loop->ready);
     loop->context = zmq_ctx_new();
-    loop->turn = event_new(base, -1, 0, on_turn, loop);
-    if (!loop->context || !loop->turn) {
+    loop_timer_init(base, &loop->turn, on_turn, loop);
+    if (!loop->context) {
         kv_loop_free(loop);
         return NULL;
     }
@@ -199,8 +195,7 @@ void kv_loop_free(struct kv_loop *loop)
 {
     if (!loop)
         return;
-    if (loop->turn)
-        event_free(loop->turn);
+    loop_timer_stop(&loop->turn);
     if (loop->context)
         zmq_ctx_term(loop->context);
     free(loop);
@@ -235,7 +230,7 @@ static bool connection_event(struct kv_socket *s, uint16_t event)
 
 /* Takes the monitor's messages: an event's number in 16 bits and a value; the
  * endpoint. Its descriptor only signals that something happened. */
-static void on_monitored(evutil_socket_t fd, short what, void *arg)
+static void on_monitored(void *arg, unsigned)
 {
     zmq_msg_t frames[KV_FRAMES_MAX];
     struct kv_socket *s = arg;
@@ -243,8 +238,6 @@ static void on_monitored(evutil_socket_t fd, short what, void *arg)
     size_t n;
     bool again = false;
 
-    (void)fd;
-    (void)what;
     while ((n = receive(s->monitor, frames)) > 0) {
         if (zmq_msg_size(&frames[0]) >= sizeof(event))
             memcpy(&event, zmq_msg_data(&frames[0]), sizeof(event));
@@ -274,10 +267,10 @@ static int watch(struct kv_socket *s)
         zmq_connect(s->monitor, at) ||
         zmq_getsockopt(s->monitor, ZMQ_FD, &fd, &n))
         return -1;
-    s->monitored =
-        event_new(s->loop->base, fd, EV_READ | EV_PERSIST, on_monitored, s);
-    if (s->monitored && event_add(s->monitored, NULL) == 0) {
-        event_active(s->monitored, EV_READ, 0); /* for earlier events */
+    loop_watch_init(s->loop->base, &s->monitored, fd, LOOP_READ, on_monitored,
+                    s);
+    if (loop_watch_start(&s->monitored, 0) == 0) {
+        loop_watch_report(&s->monitored, LOOP_READ); /* for earlier events */
         return 0;
     }
     errno = ENOMEM;
@@ -318,9 +311,8 @@ static int open_at(struct kv_socket *s, enum kv_socket_kind kind,
                                     : zmq_connect(s->zmq, endpoint)) ||
         zmq_getsockopt(s->zmq, ZMQ_FD, &fd, &n))
         return -1;
-    s->readable =
-        event_new(s->loop->base, fd, EV_READ | EV_PERSIST, on_readable, s);
-    if (s->readable && event_add(s->readable, NULL) == 0)
+    loop_watch_init(s->loop->base, &s->readable, fd, LOOP_READ, on_readable, s);
+    if (loop_watch_start(&s->readable, 0) == 0)
         return 0;
     errno = ENOMEM;
     return -1;
@@ -355,10 +347,8 @@ void kv_socket_close(struct kv_socket *s)
     set_ready(s, false);
     if (s->loop->taking == s)
         s->loop->taking = NULL;
-    if (s->readable)
-        event_free(s->readable);
-    if (s->monitored)
-        event_free(s->monitored);
+    loop_watch_stop(&s->readable);
+    loop_watch_stop(&s->monitored);
     if (s->monitor)
         zmq_close(s->monitor);
     if (s->zmq)
@@ -373,9 +363,9 @@ void kv_socket_pause(struct kv_socket *s, bool pause)
     s->paused = pause;
     set_ready(s, !pause);
     if (pause)
-        event_del(s->readable);
+        loop_watch_stop(&s->readable);
     else
-        event_add(s->readable, NULL);
+        loop_watch_start(&s->readable, 0);
 }
 
 int kv_socket_ask(struct kv_socket *s, const void *bytes, size_t n)

@@ -14,9 +14,9 @@
 #include <stddef.h>
 #include <zmq.h>
 
-struct event_base;
 struct kv_loop;
 struct kv_socket;
+struct loop;
 
 /* Most bytes of one frame: a larger one ends the connection. */
 #define KV_FRAME_MAX_BYTES (4u << 20)
@@ -41,7 +41,7 @@ struct kv_socket_ops {
 
 /* Makes the state that sockets share: libzmq's context with one thread for I/O.
  * Returns owned, or NULL. */
-[[nodiscard]] struct kv_loop *kv_loop_new(struct event_base *base);
+[[nodiscard]] struct kv_loop *kv_loop_new(struct loop *base);
 
 /* Sets the function that continues unfinished work, once in each turn of the
  * loop.

@@ -2,7 +2,6 @@
 #include "conductor/link/upstream/resolve.h"
 
 #include <arpa/inet.h>
-#include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +9,7 @@
 #include "base/address.h"
 #include "base/clock.h"
 #include "base/dns.h"
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 
 struct resolver {
     struct dns *dns;
@@ -19,7 +18,7 @@ struct resolver {
     size_t most;
     const struct resolver_ops *ops;
     void *arg;
-    struct event *timer;
+    struct loop_timer timer;
     struct dns_lookup *lookup; /* NULL = none under way */
     unsigned jitter;
     struct resolver_address *all; /* (n), sorted */
@@ -124,9 +123,9 @@ static void take(struct resolver *r, const struct dns_answer *answer)
 static void look_later(struct resolver *r)
 {
     /* 80 to 120 %, so that names are not all looked up at once. */
-    event_loop_wait(r->timer, r->every_us / 10 * 8 +
-                                  r->every_us / 1000 *
-                                      (int64_t)(rand_r(&r->jitter) % 401));
+    loop_timer_start(&r->timer, r->every_us / 10 * 8 +
+                                    r->every_us / 1000 *
+                                        (int64_t)(rand_r(&r->jitter) % 401));
 }
 
 static void on_done(void *arg, const struct dns_answer *answer)
@@ -141,7 +140,7 @@ static void on_done(void *arg, const struct dns_answer *answer)
     look_later(r);
 }
 
-static void on_time(evutil_socket_t, short, void *arg)
+static void on_time(void *arg)
 {
     struct resolver *r = arg;
 
@@ -152,7 +151,7 @@ static void on_time(evutil_socket_t, short, void *arg)
     look_later(r);
 }
 
-struct resolver *resolver_new(struct event_base *base, struct dns *dns,
+struct resolver *resolver_new(struct loop *loop, struct dns *dns,
                               const char *host, int64_t every_us, size_t most,
                               const struct resolver_ops *ops, void *arg)
 {
@@ -168,8 +167,8 @@ struct resolver *resolver_new(struct event_base *base, struct dns *dns,
     r->arg = arg;
     r->tell_again = true;
     r->jitter = (unsigned)clock_now_us();
-    r->timer = event_new(base, -1, 0, on_time, r);
-    if (r->timer && event_loop_wait(r->timer, 0) == 0)
+    loop_timer_init(loop, &r->timer, on_time, r);
+    if (loop_timer_start(&r->timer, 0) == 0)
         return r;
     resolver_free(r);
     return NULL;
@@ -180,7 +179,7 @@ void resolver_free(struct resolver *resolver)
     if (!resolver)
         return;
     dns_cancel(resolver->lookup);
-    event_loop_drop(resolver->timer);
+    loop_timer_stop(&resolver->timer);
     free(resolver->all);
     free(resolver);
 }

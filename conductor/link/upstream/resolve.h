@@ -19,8 +19,8 @@
 #define RESOLVE_MISSES 2
 #define RESOLVE_TEXT_BYTES 40 /* numeric IPv6 address with its NUL */
 
-struct event_base;
 struct dns;
+struct loop;
 struct resolver;
 
 struct resolver_address {
@@ -46,14 +46,14 @@ struct resolver_ops {
 /*
  * Looks the name up now, and then about every every_us. The callbacks come from
  * the loop.
- *   dns   borrowed until resolver_free(), like base and ops
+ *   dns   borrowed until resolver_free(), like loop and ops
  *   host  copied; a name or a numeric address
  *   most  limit on addresses
  * Returns it owned, or NULL: out of memory.
  */
-[[nodiscard]] struct resolver *resolver_new(struct event_base *base,
-                                            struct dns *dns, const char *host,
-                                            int64_t every_us, size_t most,
+[[nodiscard]] struct resolver *resolver_new(struct loop *loop, struct dns *dns,
+                                            const char *host, int64_t every_us,
+                                            size_t most,
                                             const struct resolver_ops *ops,
                                             void *arg);
 

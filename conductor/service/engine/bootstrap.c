@@ -24,7 +24,7 @@ int engine_bootstrap_new(struct engine *e,
     snprintf(url.authority, sizeof(url.authority), "%s%.240s%s:%u",
              v6 ? "[" : "", url.name, v6 ? "]" : "", url.at.port);
     e->bootstrap.server = upstream_new(
-        e->service->base, e->service->models->dns, &url, NULL, options);
+        e->service->loop, e->service->models->dns, &url, NULL, options);
     return e->bootstrap.server ? 0 : -ENOMEM;
 }
 

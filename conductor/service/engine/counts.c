@@ -1,7 +1,7 @@
 /* Metrics of each engine. */
-#include <event2/buffer.h>
 
 #include "base/clock.h"
+#include "conductor/json/text_buf.h"
 #include "conductor/service/engine/engine.h"
 
 static const struct {
@@ -157,18 +157,17 @@ size_t engine_metrics(void)
     return LINES;
 }
 
-int engine_metric_begin(size_t i, struct evbuffer *out)
+int engine_metric_begin(size_t i, struct text_buf *out)
 {
-    return lines[i].help &&
-           evbuffer_add_printf(out,
-                               "# HELP conductor_engine_%s %s\n"
-                               "# TYPE conductor_engine_%s %s\n",
-                               lines[i].name, lines[i].help, lines[i].name,
-                               lines[i].type) < 0;
+    return lines[i].help && text_buf_printf(out,
+                                            "# HELP conductor_engine_%s %s\n"
+                                            "# TYPE conductor_engine_%s %s\n",
+                                            lines[i].name, lines[i].help,
+                                            lines[i].name, lines[i].type) < 0;
 }
 
 int engine_metric_line(const struct service *s, uint32_t slot, size_t i,
-                       struct evbuffer *out)
+                       struct text_buf *out)
 {
     const struct engine *e = engine_at(s, slot);
     char label[2 * POOL_NAME_BYTES];
@@ -176,8 +175,8 @@ int engine_metric_line(const struct service *s, uint32_t slot, size_t i,
     if (!e || e->replaced)
         return 0;
     metrics_escape(e->config->name, label);
-    return evbuffer_add_printf(
-               out, "conductor_engine_%s{instance=\"%s\"%s%s} %.17g\n",
-               lines[i].name, label, *lines[i].label ? "," : "", lines[i].label,
-               value_of(e, i)) < 0;
+    return text_buf_printf(out,
+                           "conductor_engine_%s{instance=\"%s\"%s%s} %.17g\n",
+                           lines[i].name, label, *lines[i].label ? "," : "",
+                           lines[i].label, value_of(e, i)) < 0;
 }

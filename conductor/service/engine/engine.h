@@ -5,6 +5,7 @@
 #ifndef CONDUCTOR_SERVICE_ENGINE_ENGINE_H
 #define CONDUCTOR_SERVICE_ENGINE_ENGINE_H
 
+#include "base/loop/loop.h"
 #include "conductor/config/engines.h"
 #include "conductor/core/index/predicted.h"
 #include "conductor/json/text_buf.h"
@@ -81,7 +82,7 @@ struct engine_bootstrap {
 
 /* The health of an engine, from probes and from the outcome of requests. */
 struct engine_wellness {
-    struct event *timer;           /* of the next probe, or the limit of one */
+    struct loop_timer timer;       /* of the next probe, or the limit of one */
     struct exchange *probe;        /* NULL = none in flight */
     int probe_status;              /* of the last answer */
     enum engine_question question; /* of the probe in flight, or the last one */
@@ -288,7 +289,7 @@ bool engine_models_due(struct engine *e);
                                         char why[BOOTSTRAP_WHY_MAX]);
 
 /* probe.c: the callback of the probe timer; arg is the engine. */
-void engine_look(evutil_socket_t fd, short what, void *arg);
+void engine_look(void *arg);
 
 /* Returns the engine of a pool id, or NULL. */
 struct engine *engine_of(const struct service *s, uint32_t id);
@@ -319,9 +320,9 @@ uint64_t engines_unkept(const struct service *s);
  * previous one's; engine_metric_line() appends its line for the engine in a
  * slot, if there is one. Both return 0, or not 0: out of memory. */
 size_t engine_metrics(void);
-[[nodiscard]] int engine_metric_begin(size_t i, struct evbuffer *out);
+[[nodiscard]] int engine_metric_begin(size_t i, struct text_buf *out);
 [[nodiscard]] int engine_metric_line(const struct service *s, uint32_t slot,
-                                     size_t i, struct evbuffer *out);
+                                     size_t i, struct text_buf *out);
 
 /* store.c. store_listen(): subscribes to the KV events of the model's store, if
  * there is one; 0, or -EINVAL with a message. store_share(): makes the engine a
@@ -330,7 +331,7 @@ size_t engine_metrics(void);
 [[nodiscard]] int store_listen(struct service *s, char err[CONFIG_ERROR_MAX]);
 void store_share(struct engine *e);
 [[nodiscard]] int stores_write_metrics(const struct service *all,
-                                       struct evbuffer *out);
+                                       struct text_buf *out);
 
 /* blocks.c. engine_misfits(): returns whether an engine's blocks cannot be cut
  * to the block size of its model's index; if so, writes *out.

@@ -122,7 +122,7 @@ int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX])
     if (c->kv_blocks)
         config.map.max_blocks = 4 * (uint64_t)c->kv_blocks * config.ranks;
     if (!s->engines.feeds)
-        s->engines.feeds = kv_feeds_new(s->base);
+        s->engines.feeds = kv_feeds_new(s->loop);
     if (s->engines.feeds)
         e->events.feed = kv_feed_new(s->engines.feeds, &config, &sink, e);
     if (e->events.feed)

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/connector/pair.h"
 #include "conductor/service/engine/costs.h"
 #include "conductor/service/models.h"
@@ -170,14 +171,14 @@ static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
     snprintf(err, CONFIG_ERROR_MAX,
              "out of memory, or more than max_instances engines");
     if (*config->url_text)
-        e->upstream = upstream_new(s->base, s->models->dns, &config->url,
+        e->upstream = upstream_new(s->loop, s->models->dns, &config->url,
                                    e->tls, &options);
     e->predicted = predicted_new(config->kv_blocks ? (uint32_t)config->kv_blocks
                                                    : KV_BLOCKS_UNTOLD,
                                  entropy_u64());
-    e->health.timer = event_new(s->base, -1, 0, engine_look, e);
+    loop_timer_init(s->loop, &e->health.timer, engine_look, e);
     if ((*config->url_text && !e->upstream) || !e->predicted ||
-        !e->health.timer || engine_bootstrap_new(e, &options) || join_pool(e))
+        engine_bootstrap_new(e, &options) || join_pool(e))
         return -ENOMEM;
     s->engines.by_slot[pool_get(s->pool, e->id)->slot] = e;
     s->engines.n++;
@@ -204,8 +205,7 @@ static void engine_free(struct engine *e)
     tls_free(e->tls);
     predicted_free(e->predicted);
     text_buf_fini(&e->list.models);
-    if (e->health.timer)
-        event_free(e->health.timer);
+    loop_timer_stop(&e->health.timer);
     free(e);
 }
 
@@ -240,7 +240,7 @@ void engine_retire(struct engine *e)
     e->leaving = true;
     e->left_us = clock_now_us();
     pool_set_health(e->service->pool, e->id, HEALTH_DRAINING);
-    event_del(e->health.timer);
+    loop_timer_stop(&e->health.timer);
     upstream_cancel(e->health.probe);
     e->health.probe = NULL;
     kv_feed_free(e->events.feed);
@@ -255,7 +255,6 @@ struct engine *engine_start(struct service *s,
                             char err[CONFIG_ERROR_MAX])
 {
     struct engine *e = calloc(1, sizeof(*e));
-    struct timeval now = {0};
 
     snprintf(err, CONFIG_ERROR_MAX, "out of memory");
     if (!e)
@@ -273,7 +272,7 @@ struct engine *engine_start(struct service *s,
         engine_leave(e);
         return NULL;
     }
-    event_add(e->health.timer, &now);
+    loop_timer_start(&e->health.timer, 0);
     return e;
 }
 

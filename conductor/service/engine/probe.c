@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/service/engine/engine.h"
 
 /* Most bytes read of an engine's /metrics. */
@@ -16,11 +17,10 @@
 static void probe_later(struct engine *e)
 {
     int64_t ms = e->service->config.engine_health_ms;
-    /* 80 to 120 %, so that many engines are not asked at once. */
-    int64_t us = ms * 800 + (int64_t)(rand_r(&e->jitter) % 401) * ms;
-    struct timeval in = {us / 1000000, us % 1000000};
 
-    event_add(e->health.timer, &in);
+    /* 80 to 120 %, so that many engines are not asked at once. */
+    loop_timer_start(&e->health.timer,
+                     ms * 800 + (int64_t)(rand_r(&e->jitter) % 401) * ms);
 }
 
 static void probe_good(struct engine *e)
@@ -318,7 +318,6 @@ static const struct upstream_ops probe_ops = {
 static void ask(struct engine *e, const char *path)
 {
     int64_t us = e->service->config.engine_timeout_ms * 1000;
-    struct timeval limit = {us / 1000000, us % 1000000};
     bool bootstrap = e->health.question == ASKS_BOOTSTRAP;
 
     e->health.probe =
@@ -330,21 +329,19 @@ static void ask(struct engine *e, const char *path)
                       },
                       &probe_ops, e);
     if (e->health.probe)
-        event_add(e->health.timer, &limit);
+        loop_timer_start(&e->health.timer, us);
     else
         probe_later(e);
 }
 
 /* Asks the first question of a round, or gives up a late one. */
-void engine_look(evutil_socket_t fd, short what, void *arg)
+void engine_look(void *arg)
 {
     static const char *const asked[] = {"health", "models", "bootstrap server",
                                         "metrics"};
     struct engine *e = arg;
     char why[96];
 
-    (void)fd;
-    (void)what;
     if (!e->upstream) {
         rest(e);
         return;

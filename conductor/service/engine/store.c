@@ -8,12 +8,12 @@
  * an engine's event, earlier or later, maps it to a block key.
  */
 #include <errno.h>
-#include <event2/buffer.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/entropy.h"
 #include "base/error.h"
+#include "conductor/json/text_buf.h"
 #include "conductor/service/engine/engine.h"
 
 #define WAITING_BYTES (16u << 20)
@@ -90,7 +90,7 @@ int store_listen(struct service *s, char err[CONFIG_ERROR_MAX])
     config.topic = c->kv_topic;
     config.map.max_blocks = (uint64_t)c->max_blocks;
     config.map.parts = (uint32_t)c->parts;
-    s->engines.feeds = kv_feeds_new(s->base);
+    s->engines.feeds = kv_feeds_new(s->loop);
     if (s->engines.feeds)
         s->engines.store_feed =
             kv_feed_new(s->engines.feeds, &config, &sink, s);
@@ -129,7 +129,7 @@ static const struct {
      "KV event messages of the store lost for good."},
 };
 
-int stores_write_metrics(const struct service *all, struct evbuffer *out)
+int stores_write_metrics(const struct service *all, struct text_buf *out)
 {
     char store[2 * POOL_NAME_BYTES];
     int bad = 0;
@@ -148,14 +148,14 @@ int stores_write_metrics(const struct service *all, struct evbuffer *out)
 
             metrics_escape(s->engines.store->name, store);
             if (first)
-                bad |= evbuffer_add_printf(out,
-                                           "# HELP conductor_store_%s %s\n"
-                                           "# TYPE conductor_store_%s %s\n",
-                                           lines[i].name, lines[i].help,
-                                           lines[i].name, lines[i].type) < 0;
-            bad |= evbuffer_add_printf(
-                       out, "conductor_store_%s{store=\"%s\"} %.17g\n",
-                       lines[i].name, store, values[i]) < 0;
+                bad |= text_buf_printf(out,
+                                       "# HELP conductor_store_%s %s\n"
+                                       "# TYPE conductor_store_%s %s\n",
+                                       lines[i].name, lines[i].help,
+                                       lines[i].name, lines[i].type) < 0;
+            bad |=
+                text_buf_printf(out, "conductor_store_%s{store=\"%s\"} %.17g\n",
+                                lines[i].name, store, values[i]) < 0;
             first = false;
         }
     }

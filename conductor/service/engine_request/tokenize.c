@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/event_loop.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/core/index/block_key.h"
 #include "conductor/json/text_buf.h"
 #include "conductor/link/upstream/tokens.h"
@@ -27,7 +27,7 @@
 struct tokenizing {
     uint32_t engine; /* pool id of the engine asked */
     struct exchange *exchange;
-    struct event *timer;
+    struct loop_timer timer;
     struct text_buf answer;
     char *headers; /* owned */
     int status;
@@ -41,7 +41,7 @@ void tokenize_abort(struct service_request *request)
         return;
     request->forward->tokenizing = NULL;
     upstream_cancel(t->exchange);
-    event_loop_drop(t->timer);
+    loop_timer_stop(&t->timer);
     text_buf_fini(&t->answer);
     free(t->headers);
     free(t);
@@ -157,7 +157,7 @@ static void pause_engine(struct service_request *request)
     e->tokenize_after_us = now_us + e->tokenize_pause_us;
 }
 
-static void on_time(evutil_socket_t, short, void *arg)
+static void on_time(void *arg)
 {
     pause_engine(arg);
     finish(arg, ": it did not answer in time");
@@ -294,8 +294,8 @@ bool tokenize_begin(struct service_request *request)
     }
     request->forward->tokenizing = t;
     text_buf_init(&t->answer, ANSWER_BYTES_MAX);
-    t->timer = event_new(s->base, -1, 0, on_time, request);
-    if (!t->timer || !ask(request, e) || event_loop_wait(t->timer, us)) {
+    loop_timer_init(s->loop, &t->timer, on_time, request);
+    if (!ask(request, e) || loop_timer_start(&t->timer, us)) {
         tokenize_abort(request);
         return false;
     }

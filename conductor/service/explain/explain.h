@@ -11,10 +11,10 @@
 #include "conductor/core/schedule/schedule.h"
 #include "proto/message.h"
 
-struct evbuffer;
 struct explain;
 struct request_outcome;
 struct service_request;
+struct text_buf;
 
 /* explain_new(n_requests): creates a ring of n_requests records; may be 0.
  * Returns it owned, or NULL: out of memory. */
@@ -55,11 +55,11 @@ uint64_t explain_refused_before(const struct explain *explain, uint64_t before);
 /* explain_write_decided(explain, decided, out): as explain_write(), for the
  * decision with this count, and without a line end. */
 [[nodiscard]] int explain_write_decided(const struct explain *explain,
-                                        uint64_t decided, struct evbuffer *out);
+                                        uint64_t decided, struct text_buf *out);
 
 /* explain_write(explain, id, out): appends as JSON the record with this request
  * id, client's id or trace id. Returns 0, -ENOENT or -ENOMEM. */
 [[nodiscard]] int explain_write(const struct explain *explain, const char *id,
-                                struct evbuffer *out);
+                                struct text_buf *out);
 
 #endif

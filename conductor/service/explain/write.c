@@ -1,22 +1,21 @@
 /* Writes records as JSON. See explain.h. */
 #include <errno.h>
-#include <event2/buffer.h>
 #include <inttypes.h>
 
+#include "conductor/json/text_buf.h"
 #include "conductor/service/explain/explain.h"
 #include "conductor/service/explain/state.h"
 
 /* JSON being written; the first failure sticks. */
 struct writer {
-    struct evbuffer *out;
+    struct text_buf *out;
     bool first;    /* next member is the object's first: no comma */
     bool predicts; /* estimates hold times */
     bool failed;
 };
 
 #define PUT(w, ...) \
-    ((w)->failed =  \
-         (w)->failed || evbuffer_add_printf((w)->out, __VA_ARGS__) < 0)
+    ((w)->failed = (w)->failed || text_buf_printf((w)->out, __VA_ARGS__) < 0)
 
 /* A member's name, behind a comma if it needs one. */
 static void put_key(struct writer *w, const char *key)
@@ -252,7 +251,7 @@ static void put_actual(struct writer *w, const struct explain_record *r)
     PUT(w, "}");
 }
 
-static int write_record(const struct explain_record *r, struct evbuffer *out)
+static int write_record(const struct explain_record *r, struct text_buf *out)
 {
     struct writer w = {.out = out, .predicts = r->predicts};
 
@@ -296,17 +295,17 @@ static int write_record(const struct explain_record *r, struct evbuffer *out)
 }
 
 int explain_write(const struct explain *explain, const char *id,
-                  struct evbuffer *out)
+                  struct text_buf *out)
 {
     const struct explain_record *r = explain_find(explain, id);
 
     if (!r)
         return -ENOENT;
-    return write_record(r, out) || evbuffer_add(out, "\n", 1) ? -ENOMEM : 0;
+    return write_record(r, out) || text_buf_printf(out, "\n") ? -ENOMEM : 0;
 }
 
 int explain_write_decided(const struct explain *explain, uint64_t decided,
-                          struct evbuffer *out)
+                          struct text_buf *out)
 {
     const struct explain_record *r = explain_find_decided(explain, decided);
 

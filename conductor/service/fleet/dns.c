@@ -113,7 +113,7 @@ int fleet_resolve(struct fleet_entry *entry)
     const struct models *m = entry->fleet->models;
 
     entry->resolver =
-        resolver_new(m->base, m->dns, entry->config.url.at.host,
+        resolver_new(m->loop, m->dns, entry->config.url.at.host,
                      m->config.engine_dns_ms * 1000,
                      (size_t)m->config.max_instances, &ops, entry);
     return entry->resolver ? 0 : -ENOMEM;

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "conductor/service/fleet/fleet.h"
 
 const char *fleet_origin_name(enum fleet_origin origin)
@@ -75,8 +75,8 @@ void fleet_leave(struct fleet_entry *entry)
     entry->resolver = NULL;
 }
 
-void fleet_poke(const struct fleet *fleet)
+void fleet_poke(struct fleet *fleet)
 {
-    if (!event_pending(fleet->work, EV_TIMEOUT, NULL))
-        event_loop_wait(fleet->work, 0);
+    if (!loop_timer_pending(&fleet->work))
+        loop_timer_start(&fleet->work, 0);
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "conductor/service/models.h"
 
 #define TICK_US 200000
@@ -64,14 +64,14 @@ static bool do_some(struct fleet *fleet, int64_t until_us)
     return true;
 }
 
-static void on_work(evutil_socket_t, short, void *arg)
+static void on_work(void *arg)
 {
     struct fleet *fleet = arg;
     int64_t until_us = clock_now_us() + TURN_US;
 
     if (!do_some(fleet, until_us) || !models_follow(fleet->models, until_us) ||
         !fleet_reap(fleet, until_us) || !models_reap(fleet->models, until_us))
-        event_loop_wait(fleet->work, REST_US);
+        loop_timer_start(&fleet->work, REST_US);
     models_name_due(fleet->models);
 }
 
@@ -86,7 +86,7 @@ static void try_again(struct fleet *fleet)
     }
 }
 
-static void on_tick(evutil_socket_t, short, void *arg)
+static void on_tick(void *arg)
 {
     struct fleet *fleet = arg;
 
@@ -132,10 +132,10 @@ int fleet_start(struct models *models, char err[CONFIG_ERROR_MAX])
     struct fleet_entry *e;
 
     fleet->models = models;
-    fleet->tick = event_new(models->base, -1, EV_PERSIST, on_tick, fleet);
-    fleet->work = event_new(models->base, -1, 0, on_work, fleet);
+    loop_timer_init(models->loop, &fleet->tick, on_tick, fleet);
+    loop_timer_init(models->loop, &fleet->work, on_work, fleet);
     snprintf(err, CONFIG_ERROR_MAX, "out of memory");
-    if (!fleet->tick || !fleet->work || event_loop_wait(fleet->tick, TICK_US))
+    if (loop_timer_repeat(&fleet->tick, TICK_US))
         return -ENOMEM;
     if (fleet_set(fleet, FLEET_CONFIGURATION, &models->config.engines, err) ||
         fleet_file_start(fleet, err))
@@ -155,8 +155,8 @@ void fleet_stop(struct models *models)
     struct fleet_entry *entry;
     struct engine *e;
 
-    event_loop_drop(fleet->tick);
-    event_loop_drop(fleet->work);
+    loop_timer_stop(&fleet->tick);
+    loop_timer_stop(&fleet->work);
     fleet_file_stop(fleet);
     while ((entry = TAILQ_FIRST(&fleet->entries))) {
         TAILQ_REMOVE(&fleet->entries, entry, entry);

@@ -15,6 +15,7 @@
 #define CONDUCTOR_SERVICE_FLEET_FLEET_H
 
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "base/tls.h"
 #include "conductor/json/text_buf.h"
 #include "conductor/link/upstream/facts.h"
@@ -49,7 +50,7 @@ struct scout {
     char authorization[ENGINE_AUTHORIZATION_BYTES];
     struct upstream *upstream;
     struct exchange *exchange; /* NULL = no question in flight */
-    struct event *timer;
+    struct loop_timer timer;
     struct text_buf answer;
     int status;
     size_t question;         /* index in scout.c: questions */
@@ -80,8 +81,8 @@ struct fleet_entry {
 
 struct fleet {
     struct models *models;
-    struct event *tick;
-    struct event *work; /* something is due */
+    struct loop_timer tick;
+    struct loop_timer work; /* something is due */
     TAILQ_HEAD(, fleet_entry) entries;
     size_t n_wanted;         /* entries still wanted */
     size_t n_leaving;        /* engines that are draining */
@@ -120,7 +121,7 @@ void fleet_stop(struct models *models);
                               const char *path, char err[CONFIG_ERROR_MAX]);
 
 /* Makes the loop's next turns start and retire the engines of due entries. */
-void fleet_poke(const struct fleet *fleet);
+void fleet_poke(struct fleet *fleet);
 
 /* fleet_entry_new() returns an entry that is in no list yet, owned by the
  * caller, or NULL. fleet_append() adds it to the list, which then owns it.

@@ -9,16 +9,16 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/event_loop.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/json/text_buf.h"
 #include "conductor/service/models.h"
 
 /* Sets the timer to `ms`, give or take a fifth. */
 static void look_in(struct scout *s, int64_t ms)
 {
-    event_loop_wait(s->timer,
-                    ms * 800 + (int64_t)(rand_r(&s->jitter) % 401) * ms);
+    loop_timer_start(&s->timer,
+                     ms * 800 + (int64_t)(rand_r(&s->jitter) % 401) * ms);
 }
 
 /* Smaller blocks, as SGLang's pages of one token, say nothing of a good size
@@ -258,7 +258,7 @@ static bool join(struct scout *s)
     return false;
 }
 
-static void on_time(evutil_socket_t, short, void *arg)
+static void on_time(void *arg)
 {
     struct scout *s = arg;
     char why[96];
@@ -310,14 +310,12 @@ int scout_new(struct fleet_entry *of, const struct engine_config *wanted,
     TAILQ_INSERT_TAIL(&of->scouts, s, of_entry);
     if (wanted->url.tls)
         tls = fleet_tls(of->fleet, wanted, err);
-    if (!wanted->url.tls || tls) {
+    if (!wanted->url.tls || tls)
         s->upstream =
-            upstream_new(m->base, m->dns, &wanted->url, tls, &options);
-        s->timer = event_new(m->base, -1, 0, on_time, s);
-    }
+            upstream_new(m->loop, m->dns, &wanted->url, tls, &options);
+    loop_timer_init(m->loop, &s->timer, on_time, s);
     tls_free(tls);
-    if (!s->upstream || !s->timer ||
-        engine_read_key(wanted, s->authorization, err)) {
+    if (!s->upstream || engine_read_key(wanted, s->authorization, err)) {
         scout_free(s);
         return -EINVAL;
     }
@@ -331,7 +329,7 @@ void scout_free(struct scout *s)
     if (s->upstream)
         upstream_cancel(s->exchange);
     upstream_free(s->upstream);
-    event_loop_drop(s->timer);
+    loop_timer_stop(&s->timer);
     text_buf_fini(&s->answer);
     free(s);
 }

@@ -8,12 +8,13 @@
 #include "conductor/service/history/history.h"
 
 #include <errno.h>
-#include <event2/buffer.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "conductor/json/text_buf.h"
 
 #define BUCKETS 90
 #define BUCKETS_PER_DOUBLING 5.0
@@ -163,10 +164,10 @@ static double quantile_ms(const struct point *p, enum kind kind, double q)
     return FIRST_US / 1e3 * exp2((i - 0.5) / BUCKETS_PER_DOUBLING);
 }
 
-static int put_ms(struct evbuffer *out, double ms)
+static int put_ms(struct text_buf *out, double ms)
 {
-    return isnan(ms) ? evbuffer_add_printf(out, "null")
-                     : evbuffer_add_printf(out, "%.4g", ms);
+    return isnan(ms) ? text_buf_printf(out, "null")
+                     : text_buf_printf(out, "%.4g", ms);
 }
 
 #define COUNT(name, member)                  \
@@ -208,32 +209,31 @@ static uint64_t count_at(const struct point *p, size_t c)
 }
 
 int history_write(const struct history *history, enum history_span span,
-                  int64_t now_us, struct evbuffer *out)
+                  int64_t now_us, struct text_buf *out)
 {
     const struct ring *ring = &rings[span];
     int64_t last = now_us / ring->point_us, first = last - ring->n + 1;
     int bad =
-        evbuffer_add_printf(out, "\"step_s\":%d,\"last_s\":%.1f",
-                            (int)(ring->point_us / 1000000),
-                            (double)(now_us - last * ring->point_us) / 1e6) < 0;
+        text_buf_printf(out, "\"step_s\":%d,\"last_s\":%.1f",
+                        (int)(ring->point_us / 1000000),
+                        (double)(now_us - last * ring->point_us) / 1e6) < 0;
 
     for (size_t c = 0; c < N(counts); c++) {
-        bad |= evbuffer_add_printf(out, ",\"%s\":", counts[c].name) < 0;
+        bad |= text_buf_printf(out, ",\"%s\":", counts[c].name) < 0;
         for (int64_t i = first; i <= last; i++)
-            bad |= evbuffer_add_printf(
-                       out, "%s%" PRIu64, i == first ? "[" : ",",
-                       count_at(point_at(history, ring, i), c)) < 0;
-        bad |= evbuffer_add_printf(out, "]") < 0;
+            bad |= text_buf_printf(out, "%s%" PRIu64, i == first ? "[" : ",",
+                                   count_at(point_at(history, ring, i), c)) < 0;
+        bad |= text_buf_printf(out, "]") < 0;
     }
     for (size_t c = 0; c < N(quantiles); c++) {
-        bad |= evbuffer_add_printf(out, ",\"%s\":", quantiles[c].name) < 0;
+        bad |= text_buf_printf(out, ",\"%s\":", quantiles[c].name) < 0;
         for (int64_t i = first; i <= last; i++) {
-            bad |= evbuffer_add_printf(out, i == first ? "[" : ",") < 0;
+            bad |= text_buf_printf(out, i == first ? "[" : ",") < 0;
             bad |=
                 put_ms(out, quantile_ms(point_at(history, ring, i),
                                         quantiles[c].kind, quantiles[c].q)) < 0;
         }
-        bad |= evbuffer_add_printf(out, "]") < 0;
+        bad |= text_buf_printf(out, "]") < 0;
     }
     return bad ? -ENOMEM : 0;
 }
@@ -254,7 +254,7 @@ static void add(struct point *sum, const struct point *p)
 }
 
 int history_write_last(const struct history *history, unsigned n,
-                       int64_t now_us, struct evbuffer *out)
+                       int64_t now_us, struct text_buf *out)
 {
     const struct ring *ring = &rings[HISTORY_1H];
     int64_t last = now_us / ring->point_us;
@@ -263,13 +263,13 @@ int history_write_last(const struct history *history, unsigned n,
 
     for (int64_t i = last - (int64_t)n + 1; i <= last; i++)
         add(&sum, point_at(history, ring, i));
-    int bad = evbuffer_add_printf(out, "\"seconds\":%.1f",
-                                  (double)(now_us - first_us) / 1e6) < 0;
+    int bad = text_buf_printf(out, "\"seconds\":%.1f",
+                              (double)(now_us - first_us) / 1e6) < 0;
     for (size_t c = 0; c < N(counts); c++)
-        bad |= evbuffer_add_printf(out, ",\"%s\":%" PRIu64, counts[c].name,
-                                   count_at(&sum, c)) < 0;
+        bad |= text_buf_printf(out, ",\"%s\":%" PRIu64, counts[c].name,
+                               count_at(&sum, c)) < 0;
     for (size_t c = 0; c < N(quantiles); c++) {
-        bad |= evbuffer_add_printf(out, ",\"%s\":", quantiles[c].name) < 0;
+        bad |= text_buf_printf(out, ",\"%s\":", quantiles[c].name) < 0;
         bad |= put_ms(out,
                       quantile_ms(&sum, quantiles[c].kind, quantiles[c].q)) < 0;
     }

@@ -14,8 +14,8 @@
 #define HISTORY_POINTS 360
 #define HISTORY_POINT_US INT64_C(10000000)
 
-struct evbuffer;
 struct history;
+struct text_buf;
 
 enum history_span { HISTORY_5M, HISTORY_1H, HISTORY_24H, HISTORY_SPANS };
 
@@ -68,7 +68,7 @@ void history_prompt(struct history *history, uint64_t tokens, uint64_t reused,
  */
 [[nodiscard]] int history_write(const struct history *history,
                                 enum history_span span, int64_t now_us,
-                                struct evbuffer *out);
+                                struct text_buf *out);
 
 /*
  * history_write_last(history, n, now_us, out): appends members with totals over
@@ -76,6 +76,6 @@ void history_prompt(struct history *history, uint64_t tokens, uint64_t reused,
  * history_write(), each with one number or null.
  */
 [[nodiscard]] int history_write_last(const struct history *history, unsigned n,
-                                     int64_t now_us, struct evbuffer *out);
+                                     int64_t now_us, struct text_buf *out);
 
 #endif

@@ -1,6 +1,6 @@
 /* The gauges of each instance. */
-#include <event2/buffer.h>
 
+#include "conductor/json/text_buf.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/report/internal.h"
 
@@ -96,18 +96,18 @@ size_t report_gauges(void)
     return GAUGES;
 }
 
-int report_gauge_begin(size_t gauge, struct evbuffer *out)
+int report_gauge_begin(size_t gauge, struct text_buf *out)
 {
     const char *name = instance_gauges[gauge].name;
 
-    return evbuffer_add_printf(out,
-                               "# HELP conductor_instance_%s %s\n"
-                               "# TYPE conductor_instance_%s gauge\n",
-                               name, instance_gauges[gauge].help, name) < 0;
+    return text_buf_printf(out,
+                           "# HELP conductor_instance_%s %s\n"
+                           "# TYPE conductor_instance_%s gauge\n",
+                           name, instance_gauges[gauge].help, name) < 0;
 }
 
 static int write_paths(const struct service *s, const struct pool_instance *in,
-                       const char *label, struct evbuffer *out)
+                       const char *label, struct text_buf *out)
 {
     for (uint32_t i = 0; i < in->n_paths; i++) {
         const struct pool_path *path = &in->paths[i];
@@ -117,19 +117,19 @@ static int write_paths(const struct service *s, const struct pool_instance *in,
         if (!from)
             continue;
         metrics_escape(from->name, other);
-        if (evbuffer_add_printf(out,
-                                "conductor_instance_%s{instance=\"%s\","
-                                "from=\"%s\",transport=\"%s\"} %.9g\n",
-                                instance_gauges[PATHS].name, label, other,
-                                s->native.workers[in->slot].path_names[i],
-                                path->bytes_per_s) < 0)
+        if (text_buf_printf(out,
+                            "conductor_instance_%s{instance=\"%s\","
+                            "from=\"%s\",transport=\"%s\"} %.9g\n",
+                            instance_gauges[PATHS].name, label, other,
+                            s->native.workers[in->slot].path_names[i],
+                            path->bytes_per_s) < 0)
             return -1;
     }
     return 0;
 }
 
 int report_gauge_line(const struct service *s, uint32_t slot, size_t gauge,
-                      int64_t now_us, struct evbuffer *out)
+                      int64_t now_us, struct text_buf *out)
 {
     const struct pool_instance *in = pool_at(s->pool, slot);
     const struct engine *e = engine_at(s, slot);
@@ -140,8 +140,7 @@ int report_gauge_line(const struct service *s, uint32_t slot, size_t gauge,
     metrics_escape(in->name, label);
     if (gauge == PATHS)
         return write_paths(s, in, label, out) < 0;
-    return evbuffer_add_printf(out,
-                               "conductor_instance_%s{instance=\"%s\"} %.9g\n",
-                               instance_gauges[gauge].name, label,
-                               value_of(s, in, gauge, now_us)) < 0;
+    return text_buf_printf(out, "conductor_instance_%s{instance=\"%s\"} %.9g\n",
+                           instance_gauges[gauge].name, label,
+                           value_of(s, in, gauge, now_us)) < 0;
 }

@@ -6,7 +6,7 @@
 #include "conductor/service/models.h"
 #include "conductor/service/report/report.h"
 
-struct evbuffer;
+struct text_buf;
 
 /* Sums over all models. */
 struct report_sums {
@@ -23,24 +23,24 @@ void report_sums_begin(const struct models *models, struct report_sums *sums);
 void report_sums_add(struct report_sums *sums, const struct service *s);
 [[nodiscard]] int report_sums_write(const struct models *models,
                                     const struct report_sums *sums,
-                                    struct evbuffer *out);
+                                    struct text_buf *out);
 
 /* instances.c: report_gauges() returns the number of gauges, _gauge_begin()
  * writes the head of one, _gauge_line() its line for the instance in a slot, if
  * there is one. */
 size_t report_gauges(void);
-[[nodiscard]] int report_gauge_begin(size_t gauge, struct evbuffer *out);
+[[nodiscard]] int report_gauge_begin(size_t gauge, struct text_buf *out);
 [[nodiscard]] int report_gauge_line(const struct service *s, uint32_t slot,
                                     size_t gauge, int64_t now_us,
-                                    struct evbuffer *out);
+                                    struct text_buf *out);
 
 /* process.c: writes the metrics of the process, and the version.
  *   start_s  start of the process, Unix time */
-[[nodiscard]] int report_process(double start_s, struct evbuffer *out);
+[[nodiscard]] int report_process(double start_s, struct text_buf *out);
 
 /* peers.c: writes the metrics of the exchange with other conductors; nothing
  * without a cluster. */
 [[nodiscard]] int report_peers(const struct cluster *cluster,
-                               struct evbuffer *out);
+                               struct text_buf *out);
 
 #endif

@@ -1,16 +1,14 @@
 /* Measures the event loop's lag: how late it calls a timer. */
-#include <errno.h>
-
-#include "base/clock.h"
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "conductor/service/report/internal.h"
 
 #define EACH_US 100000
 
-static void on_timer(evutil_socket_t, short, void *arg)
+static void on_timer(void *arg)
 {
     struct models *models = arg;
-    int64_t now_us = clock_now_us(), late_us = now_us - models->lag_due_us;
+    int64_t now_us = loop_now_us(models->loop),
+            late_us = now_us - models->lag_due_us;
 
     /* The loop belongs to no service, so its lag is counted with the removed
      * services. A timer may fire early by a turn's length: libevent counts from
@@ -18,18 +16,17 @@ static void on_timer(evutil_socket_t, short, void *arg)
     histogram_observe(&models->past.metrics.loop_lag_s,
                       late_us > 0 ? (double)late_us / 1e6 : 0.0);
     models->lag_due_us = now_us + EACH_US;
-    event_loop_wait(models->lag, EACH_US);
+    loop_timer_start(&models->lag, EACH_US);
 }
 
 int report_lag_start(struct models *models)
 {
-    models->lag = event_new(models->base, -1, 0, on_timer, models);
-    models->lag_due_us = clock_now_us() + EACH_US;
-    return models->lag && event_loop_wait(models->lag, EACH_US) == 0 ? 0
-                                                                     : -ENOMEM;
+    loop_timer_init(models->loop, &models->lag, on_timer, models);
+    models->lag_due_us = loop_now_us(models->loop) + EACH_US;
+    return loop_timer_start(&models->lag, EACH_US);
 }
 
 void report_lag_stop(struct models *models)
 {
-    event_loop_drop(models->lag);
+    loop_timer_stop(&models->lag);
 }

@@ -1,7 +1,7 @@
 /* Metrics of the exchange with other conductors. */
-#include <event2/buffer.h>
 #include <inttypes.h>
 
+#include "conductor/json/text_buf.h"
 #include "conductor/service/report/internal.h"
 
 struct line {
@@ -9,21 +9,21 @@ struct line {
     double value;
 };
 
-static int write_lines(const struct line *all, size_t n, struct evbuffer *out)
+static int write_lines(const struct line *all, size_t n, struct text_buf *out)
 {
     int bad = 0;
 
     for (size_t i = 0; i < n; i++)
-        bad |= evbuffer_add_printf(out,
-                                   "# HELP conductor_state_%s %s\n"
-                                   "# TYPE conductor_state_%s %s\n"
-                                   "conductor_state_%s %.15g\n",
-                                   all[i].name, all[i].help, all[i].name,
-                                   all[i].type, all[i].name, all[i].value) < 0;
+        bad |= text_buf_printf(out,
+                               "# HELP conductor_state_%s %s\n"
+                               "# TYPE conductor_state_%s %s\n"
+                               "conductor_state_%s %.15g\n",
+                               all[i].name, all[i].help, all[i].name,
+                               all[i].type, all[i].name, all[i].value) < 0;
     return bad;
 }
 
-int report_peers(const struct cluster *cluster, struct evbuffer *out)
+int report_peers(const struct cluster *cluster, struct text_buf *out)
 {
     const struct cluster_counts c = cluster_counts(cluster);
     const struct redis_counts *r = &c.commands;

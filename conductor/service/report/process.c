@@ -1,7 +1,6 @@
 /* Metrics of the process, with the names of Prometheus's client libraries, and
  * the version. */
 #include <dirent.h>
-#include <event2/buffer.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "conductor/json/text_buf.h"
 #include "conductor/service/report/internal.h"
 
 /* Newer kernels give the number as the folder's size; else count the names. */
@@ -97,7 +97,7 @@ static double seconds(struct timeval t)
     return (double)t.tv_sec + (double)t.tv_usec / 1e6;
 }
 
-int report_process(double start_s, struct evbuffer *out)
+int report_process(double start_s, struct text_buf *out)
 {
     struct rusage usage = {0};
     struct rlimit files = {0};
@@ -124,7 +124,7 @@ int report_process(double start_s, struct evbuffer *out)
     uint64_t untold, lost = log_lines_lost(&untold);
 
     bad =
-        evbuffer_add_printf(
+        text_buf_printf(
             out,
             "# HELP conductor_build_info Version of the running program; "
             "always 1.\n"
@@ -145,10 +145,10 @@ int report_process(double start_s, struct evbuffer *out)
             "conductor_log_lost_untold %" PRIu64 "\n",
             CONDUCTOR_VERSION, memory_limit(), lost, untold) < 0;
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        bad |= evbuffer_add_printf(out,
-                                   "# HELP process_%s %s\n"
-                                   "# TYPE process_%s %s\nprocess_%s %.15g\n",
-                                   all[i].name, all[i].help, all[i].name,
-                                   all[i].type, all[i].name, all[i].value) < 0;
+        bad |= text_buf_printf(out,
+                               "# HELP process_%s %s\n"
+                               "# TYPE process_%s %s\nprocess_%s %.15g\n",
+                               all[i].name, all[i].help, all[i].name,
+                               all[i].type, all[i].name, all[i].value) < 0;
     return bad;
 }

@@ -6,7 +6,6 @@
 #include "conductor/service/report/report.h"
 
 #include <errno.h>
-#include <event2/buffer.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -42,7 +41,7 @@ static const struct service *service_from(const struct models *models,
 
 /* Sums up all services. A service removed meanwhile has moved its counts to
  * models->past: then the sums begin anew, so that each counts once. */
-static bool totals(struct models_report *r, struct evbuffer *out,
+static bool totals(struct models_report *r, struct text_buf *out,
                    int64_t until_us)
 {
     const struct models *models = r->models;
@@ -64,7 +63,7 @@ static bool totals(struct models_report *r, struct evbuffer *out,
     return true;
 }
 
-static bool tenants(struct models_report *r, struct evbuffer *out, int64_t)
+static bool tenants(struct models_report *r, struct text_buf *out, int64_t)
 {
     int64_t now_us = clock_now_us();
 
@@ -77,14 +76,14 @@ static bool tenants(struct models_report *r, struct evbuffer *out, int64_t)
 /* Metrics with a line for each instance. */
 struct families {
     size_t (*count)(void);
-    int (*begin)(size_t family, struct evbuffer *out);
+    int (*begin)(size_t family, struct text_buf *out);
     int (*line)(const struct service *s, uint32_t slot, size_t family,
-                int64_t now_us, struct evbuffer *out);
+                int64_t now_us, struct text_buf *out);
 };
 
 /* Writes the rest of a family. Returns false if until_us came first. */
 static bool lines(struct models_report *r, const struct families *f,
-                  struct evbuffer *out, int64_t until_us)
+                  struct text_buf *out, int64_t until_us)
 {
     const struct service *s = service_from(r->models, r->number);
     int64_t now_us = clock_now_us();
@@ -107,7 +106,7 @@ static bool lines(struct models_report *r, const struct families *f,
 }
 
 static bool families(struct models_report *r, const struct families *f,
-                     struct evbuffer *out, int64_t until_us)
+                     struct text_buf *out, int64_t until_us)
 {
     for (; r->family < f->count(); r->family++) {
         if (!r->begun)
@@ -121,7 +120,7 @@ static bool families(struct models_report *r, const struct families *f,
     return true;
 }
 
-static bool instances(struct models_report *r, struct evbuffer *out,
+static bool instances(struct models_report *r, struct text_buf *out,
                       int64_t until_us)
 {
     static const struct families f = {report_gauges, report_gauge_begin,
@@ -131,12 +130,12 @@ static bool instances(struct models_report *r, struct evbuffer *out,
 }
 
 static int engine_line(const struct service *s, uint32_t slot, size_t family,
-                       int64_t, struct evbuffer *out)
+                       int64_t, struct text_buf *out)
 {
     return engine_metric_line(s, slot, family, out);
 }
 
-static bool engines(struct models_report *r, struct evbuffer *out,
+static bool engines(struct models_report *r, struct text_buf *out,
                     int64_t until_us)
 {
     static const struct families f = {engine_metrics, engine_metric_begin,
@@ -148,20 +147,20 @@ static bool engines(struct models_report *r, struct evbuffer *out,
     return !s || families(r, &f, out, until_us);
 }
 
-static bool stores(struct models_report *r, struct evbuffer *out, int64_t)
+static bool stores(struct models_report *r, struct text_buf *out, int64_t)
 {
     r->bad |= stores_write_metrics(r->models->first, out);
     r->bad |= shared_write_metrics(models_native(r->models), out);
     return true;
 }
 
-static bool peers(struct models_report *r, struct evbuffer *out, int64_t)
+static bool peers(struct models_report *r, struct text_buf *out, int64_t)
 {
     r->bad |= report_peers(r->models->cluster, out);
     return true;
 }
 
-static bool process(struct models_report *r, struct evbuffer *out, int64_t)
+static bool process(struct models_report *r, struct text_buf *out, int64_t)
 {
     r->bad |= losses_write(&r->models->losses, &r->models->drains,
                            clock_now_us(), out);
@@ -170,7 +169,7 @@ static bool process(struct models_report *r, struct evbuffer *out, int64_t)
 }
 
 /* Each section writes its rest. Returns false if until_us came first. */
-static bool (*const sections[])(struct models_report *r, struct evbuffer *out,
+static bool (*const sections[])(struct models_report *r, struct text_buf *out,
                                 int64_t until_us) = {
     totals, tenants, instances, engines, stores, peers, process};
 
@@ -185,7 +184,7 @@ struct models_report *models_report_new(const struct models *models)
     return r;
 }
 
-int models_report_next(struct models_report *r, struct evbuffer *out)
+int models_report_next(struct models_report *r, struct text_buf *out)
 {
     int64_t until_us = clock_now_us() + PIECE_US;
 

@@ -1,8 +1,8 @@
 /* Metrics of all models together. */
-#include <event2/buffer.h>
 #include <inttypes.h>
 #include <string.h>
 
+#include "conductor/json/text_buf.h"
 #include "conductor/service/access/log.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/report/internal.h"
@@ -36,21 +36,21 @@ void report_sums_add(struct report_sums *sums, const struct service *s)
     sums->unindexed += x.unindexed + engines_unkept(s);
 }
 
-static int put(struct evbuffer *out, const char *name, const char *type,
+static int put(struct text_buf *out, const char *name, const char *type,
                const char *help, double value)
 {
-    return evbuffer_add_printf(out,
-                               "# HELP conductor_%s %s\n"
-                               "# TYPE conductor_%s %s\n"
-                               "conductor_%s %.15g\n",
-                               name, help, name, type, name, value) < 0;
+    return text_buf_printf(out,
+                           "# HELP conductor_%s %s\n"
+                           "# TYPE conductor_%s %s\n"
+                           "conductor_%s %.15g\n",
+                           name, help, name, type, name, value) < 0;
 }
 
-static int put_spans(const struct models *models, struct evbuffer *out)
+static int put_spans(const struct models *models, struct text_buf *out)
 {
     struct exporter_counts n = exporter_counts(models->exporter);
 
-    return evbuffer_add_printf(
+    return text_buf_printf(
                out,
                "# HELP conductor_otlp_spans_total Spans that the receiver took "
                "(sent) or refused (rejected), and spans dropped because the "
@@ -65,7 +65,7 @@ static int put_spans(const struct models *models, struct evbuffer *out)
                (double)exporter_waiting(models->exporter));
 }
 
-static int put_index(const struct report_sums *x, struct evbuffer *out)
+static int put_index(const struct report_sums *x, struct text_buf *out)
 {
     return put(out, "index_blocks", "gauge", "Distinct blocks in the index.",
                (double)x->keys) |
@@ -86,9 +86,9 @@ static int put_index(const struct report_sums *x, struct evbuffer *out)
                (double)x->unindexed);
 }
 
-static int put_discovery(const struct models *models, struct evbuffer *out)
+static int put_discovery(const struct models *models, struct text_buf *out)
 {
-    return evbuffer_add_printf(
+    return text_buf_printf(
                out,
                "# HELP conductor_discovery_failures_total DNS look-ups of "
                "engines' hosts, and reads of engines_file, that failed.\n"
@@ -105,7 +105,7 @@ static int put_discovery(const struct models *models, struct evbuffer *out)
 }
 
 int report_sums_write(const struct models *models, const struct report_sums *x,
-                      struct evbuffer *out)
+                      struct text_buf *out)
 {
     return metrics_write(&x->metrics, out) |
            put(out, "requests_in_flight", "gauge", "Requests in flight.",

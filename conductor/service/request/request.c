@@ -5,8 +5,8 @@
 
 #include "base/bug.h"
 #include "base/clock.h"
-#include "base/event_loop.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
 #include "conductor/service/pair/pair.h"
@@ -43,7 +43,7 @@ static void request_break(struct service_request *request)
     struct service *s = request->service;
 
     request->broken = s->requests.has_broken = true;
-    event_active(s->requests.inbox_event, EV_TIMEOUT, 0);
+    loop_defer(&s->requests.look);
 }
 
 bool request_set_state(struct service_request *request, enum request_state next)
@@ -72,8 +72,8 @@ struct service_request *request_find(struct service *service,
 
 void request_drop_first(struct service_request *request)
 {
-    event_loop_drop(request->output.held);
-    request->output.held = NULL;
+    loop_timer_stop(&request->output.held);
+    request->output.holds = false;
 }
 
 void request_free(struct service_request *request)
@@ -242,7 +242,7 @@ void request_receive(struct service_request *request)
     struct requests *all = &request->service->requests;
 
     TAILQ_INSERT_TAIL(&all->inbox, request, entry);
-    event_active(all->inbox_event, EV_TIMEOUT, 0);
+    loop_defer(&all->look);
 }
 
 /* Ends an attempt without output, and puts the request back into the inbox. */
@@ -363,8 +363,7 @@ void service_cancel(struct service_request *request, const char *why)
     if (request_set_state(request, REQUEST_ENDED))
         ended(request, METRICS_CANCELLED, NULL, 0);
     request_free(request);
-    event_active(s->requests.inbox_event, EV_TIMEOUT,
-                 0); /* waiting ones may go */
+    loop_defer(&s->requests.look); /* waiting ones may go */
 }
 
 const char *service_known_name(enum service_known_by by)

@@ -17,6 +17,7 @@
 #include <sys/queue.h>
 
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/core/dispatch/dispatch.h"
 #include "conductor/core/observation/observation.h"
 #include "conductor/service/engine_request/token_cache.h"
@@ -27,7 +28,6 @@
 #include "conductor/service/spans/spans.h"
 
 struct engine;
-struct event;
 struct name_set;
 struct worker;
 
@@ -70,9 +70,10 @@ struct request_output {
     uint32_t *early; /* (n_early), room for max_tokens; NULL until needed */
     uint32_t n_early;
     bool early_done; /* DONE came before token 0, too */
-    /* Timer of token 0, which is held back until the KV for the next tokens has
-     * arrived. NULL = token 0 is not held back. */
-    struct event *held;
+    /* Token 0 is held back until the KV for the next tokens has arrived, and at
+     * most until the timer fires. */
+    bool holds;
+    struct loop_timer held;
     uint32_t held_token;
 };
 
@@ -188,7 +189,7 @@ struct requests {
     uint64_t first_attempt, next_attempt;
     uint64_t next_request;
     struct request_list inbox;
-    struct event *inbox_event;  /* active while the inbox may hold requests */
+    struct loop_timer look;     /* deferred while the inbox may hold requests */
     bool has_broken;            /* request_break() was called for some */
     struct sessions *sessions;  /* NULL: none yet */
     struct token_cache *tokens; /* of texts that engines were asked for */

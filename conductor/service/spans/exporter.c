@@ -11,14 +11,14 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/entropy.h"
-#include "base/event_loop.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/json/text_buf.h"
 #include "conductor/link/upstream/exchange/upstream.h"
 #include "conductor/service/spans/context.h"
@@ -33,13 +33,13 @@
 #define GIVES_UP_US 300000000 /* limit of a batch, retries included */
 
 struct exporter {
-    struct event_base *base;
+    struct loop *loop;
     struct dns *dns;
     struct upstream *upstream; /* NULL = no receiver */
     char endpoint[ENGINE_URL_MAX];
     const char *path; /* behind the URL's own prefix */
     char head[512];   /* the JSON in front of a batch's spans */
-    struct event *timer;
+    struct loop_timer timer;
     struct text_buf spans;     /* not yet in a batch */
     struct text_buf body;      /* the batch being sent */
     struct text_buf reply;     /* from the receiver, so far */
@@ -52,7 +52,7 @@ struct exporter {
     struct exporter_counts counts;
 };
 
-static void on_timer(evutil_socket_t, short, void *arg);
+static void on_timer(void *arg);
 
 /* Writes the resource's attributes; service.instance.id tells processes apart.
  */
@@ -74,19 +74,15 @@ static void write_head(struct exporter *x)
              (unsigned)(entropy_u64() >> 32), CONDUCTOR_VERSION);
 }
 
-struct exporter *exporter_new(struct event_base *base, struct dns *dns)
+struct exporter *exporter_new(struct loop *loop, struct dns *dns)
 {
     struct exporter *x = calloc(1, sizeof(*x));
 
     if (!x)
         return NULL;
-    x->base = base;
+    x->loop = loop;
     x->dns = dns;
-    x->timer = event_new(base, -1, 0, on_timer, x);
-    if (!x->timer) {
-        free(x);
-        return NULL;
-    }
+    loop_timer_init(loop, &x->timer, on_timer, x);
     text_buf_init(&x->spans, EXPORTER_BYTES);
     text_buf_init(&x->body, BODY_BYTES);
     text_buf_init(&x->reply, REPLY_BYTES);
@@ -96,7 +92,7 @@ struct exporter *exporter_new(struct event_base *base, struct dns *dns)
 
 static void drop_batch(struct exporter *x)
 {
-    event_del(x->timer); /* the limit of the answer */
+    loop_timer_stop(&x->timer); /* the limit of the answer */
     upstream_cancel(x->exchange);
     x->exchange = NULL;
     text_buf_fini(&x->body);
@@ -106,7 +102,7 @@ static void drop_batch(struct exporter *x)
 
 static void close_receiver(struct exporter *x)
 {
-    event_del(x->timer);
+    loop_timer_stop(&x->timer);
     x->counts.dropped += x->n_body + x->n_spans;
     drop_batch(x);
     text_buf_fini(&x->spans);
@@ -129,7 +125,7 @@ int exporter_take(struct exporter *x, const char *endpoint)
     close_receiver(x);
     if (!*endpoint || engine_url_parse(endpoint, &url))
         return 0;
-    x->upstream = upstream_new(x->base, x->dns, &url, NULL, &options);
+    x->upstream = upstream_new(x->loop, x->dns, &url, NULL, &options);
     if (!x->upstream)
         return -ENOMEM;
     snprintf(x->endpoint, sizeof(x->endpoint), "%s", endpoint);
@@ -154,7 +150,7 @@ static void complain(struct exporter *x, const char *what, const char *why)
 
 static void wait_for(struct exporter *x, int64_t us)
 {
-    if (event_loop_wait(x->timer, us))
+    if (loop_timer_start(&x->timer, us))
         complain(x, "out of memory", "");
 }
 
@@ -175,7 +171,7 @@ static int64_t jitter_us(int64_t us)
 /* Repeats a batch after a fault that may be temporary. */
 static void try_again(struct exporter *x, const char *what, const char *why)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(x->loop);
 
     complain(x, what, why);
     upstream_cancel(x->exchange);
@@ -311,7 +307,7 @@ static void begin_batch(struct exporter *x)
     x->n_body = x->n_spans;
     x->n_spans = 0;
     text_buf_fini(&x->spans);
-    x->begun_us = clock_now_us();
+    x->begun_us = loop_now_us(x->loop);
     x->pause_us = FIRST_PAUSE_US;
     if (x->body.error) {
         x->counts.dropped += x->n_body;
@@ -321,7 +317,7 @@ static void begin_batch(struct exporter *x)
     send_batch(x);
 }
 
-static void on_timer(evutil_socket_t, short, void *arg)
+static void on_timer(void *arg)
 {
     struct exporter *x = arg;
 
@@ -357,7 +353,7 @@ void exporter_add(struct exporter *x, const char *spans, size_t n,
         return;
     if (x->spans.len >= BATCH_BYTES)
         wait_for(x, 0);
-    else if (!event_pending(x->timer, EV_TIMEOUT, NULL))
+    else if (!loop_timer_pending(&x->timer))
         wait_for(x, EACH_US);
 }
 
@@ -383,6 +379,6 @@ void exporter_free(struct exporter *x)
     if (!x)
         return;
     close_receiver(x);
-    event_loop_drop(x->timer);
+    loop_timer_stop(&x->timer);
     free(x);
 }

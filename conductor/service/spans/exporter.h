@@ -10,9 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct event_base;
 struct dns;
 struct exporter;
+struct loop;
 
 /* Most bytes of spans not sent yet; the batch being sent may take as many. */
 #define EXPORTER_BYTES ((size_t)4 << 20)
@@ -23,10 +23,9 @@ struct exporter_counts {
     uint64_t rejected; /* spans that the receiver refused */
 };
 
-/* exporter_new(base, dns): creates an exporter without a receiver. Borrows
+/* exporter_new(loop, dns): creates an exporter without a receiver. Borrows
  * both. Returns it owned, or NULL: out of memory. */
-[[nodiscard]] struct exporter *exporter_new(struct event_base *base,
-                                            struct dns *dns);
+[[nodiscard]] struct exporter *exporter_new(struct loop *loop, struct dns *dns);
 
 /* exporter_take(x, endpoint): sends later spans to this endpoint, already
  * checked by option_check_otlp(); "" = no receiver. If it changes, unsent spans

@@ -17,8 +17,8 @@
 #include "conductor/service/metrics.h"
 #include "conductor/service/tenant/terms.h"
 
-struct evbuffer;
 struct tenants;
+struct text_buf;
 
 /* tenants_new(path, out, err): reads the tenants of the file at path; "" = no
  * file. Returns 0 with *out owned, or a negative errno with a message. */
@@ -92,6 +92,6 @@ void tenants_weigh(struct tenants *t, struct dispatch *d, int64_t now_us);
 
 /* tenants_write(t, out): appends metrics, a line for each name and "other".
  * Returns 0 or -ENOMEM. */
-[[nodiscard]] int tenants_write(struct tenants *t, struct evbuffer *out);
+[[nodiscard]] int tenants_write(struct tenants *t, struct text_buf *out);
 
 #endif

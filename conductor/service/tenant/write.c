@@ -1,19 +1,19 @@
 /* Metrics of each tenant. */
 #include <errno.h>
-#include <event2/buffer.h>
 
+#include "conductor/json/text_buf.h"
 #include "conductor/service/tenant/internal.h"
 
-static int put_help(struct evbuffer *out, const char *name, const char *type,
+static int put_help(struct text_buf *out, const char *name, const char *type,
                     const char *help)
 {
-    return evbuffer_add_printf(out,
-                               "# HELP conductor_tenant_%s %s\n"
-                               "# TYPE conductor_tenant_%s %s\n",
-                               name, help, name, type) < 0;
+    return text_buf_printf(out,
+                           "# HELP conductor_tenant_%s %s\n"
+                           "# TYPE conductor_tenant_%s %s\n",
+                           name, help, name, type) < 0;
 }
 
-static int put_requests(const struct tenants *t, struct evbuffer *out)
+static int put_requests(const struct tenants *t, struct text_buf *out)
 {
     static const char *const names[METRICS_OUTCOMES] = {
         [METRICS_COMPLETED] = "completed",
@@ -26,24 +26,23 @@ static int put_requests(const struct tenants *t, struct evbuffer *out)
 
     for (size_t i = 0; i <= t->n; i++)
         for (size_t k = 0; k < METRICS_OUTCOMES; k++)
-            bad |= evbuffer_add_printf(
-                       out,
-                       "conductor_tenant_requests_total{tenant=\"%s\","
-                       "outcome=\"%s\"} %llu\n",
-                       t->all[i].name, names[k],
-                       (unsigned long long)t->all[i].requests[k]) < 0;
+            bad |=
+                text_buf_printf(out,
+                                "conductor_tenant_requests_total{tenant=\"%s\","
+                                "outcome=\"%s\"} %llu\n",
+                                t->all[i].name, names[k],
+                                (unsigned long long)t->all[i].requests[k]) < 0;
     return bad;
 }
 
-static int put_line(struct evbuffer *out, const char *metric,
+static int put_line(struct text_buf *out, const char *metric,
                     const struct tenant *one, double value)
 {
-    return evbuffer_add_printf(out,
-                               "conductor_tenant_%s{tenant=\"%s\"} %.15g\n",
-                               metric, one->name, value) < 0;
+    return text_buf_printf(out, "conductor_tenant_%s{tenant=\"%s\"} %.15g\n",
+                           metric, one->name, value) < 0;
 }
 
-int tenants_write(struct tenants *t, struct evbuffer *out)
+int tenants_write(struct tenants *t, struct text_buf *out)
 {
     int bad = put_requests(t, out);
 

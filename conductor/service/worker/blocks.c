@@ -8,7 +8,7 @@
  */
 #include <errno.h>
 
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "conductor/service/internal.h"
 
 /* Most blocks per call of the index, and most of one worker before the next
@@ -44,12 +44,12 @@ static void spend(struct service *s, uint64_t blocks)
     s->native.blocks.part -= blocks < s->native.blocks.part
                                  ? (uint32_t)blocks
                                  : s->native.blocks.part;
-    if (!event_pending(s->native.blocks.next, EV_TIMEOUT, NULL))
-        event_add(s->native.blocks.next, &(struct timeval){0, 0});
+    if (!loop_timer_pending(&s->native.blocks.next))
+        loop_timer_start(&s->native.blocks.next, 0);
 }
 
 /* Refills the budget at the next turn, and serves the line first. */
-static void on_next(evutil_socket_t, short, void *arg)
+static void on_next(void *arg)
 {
     struct service *s = arg;
     struct worker *w;
@@ -66,17 +66,16 @@ static void on_next(evutil_socket_t, short, void *arg)
     }
 }
 
-int blocks_init(struct service *s)
+void blocks_init(struct service *s)
 {
     TAILQ_INIT(&s->native.blocks.line);
     s->native.blocks.left = TURN_BLOCKS;
-    s->native.blocks.next = event_new(s->base, -1, 0, on_next, s);
-    return s->native.blocks.next ? 0 : -ENOMEM;
+    loop_timer_init(s->loop, &s->native.blocks.next, on_next, s);
 }
 
 void blocks_fini(struct service *s)
 {
-    event_loop_drop(s->native.blocks.next);
+    loop_timer_stop(&s->native.blocks.next);
 }
 
 void blocks_left(struct service *s, struct worker *w)

@@ -6,7 +6,6 @@
 #include "conductor/service/worker/copies.h"
 
 #include <errno.h>
-#include <event2/buffer.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,6 +13,7 @@
 #include "base/entropy.h"
 #include "base/log.h"
 #include "conductor/core/replication/replicas.h"
+#include "conductor/json/text_buf.h"
 #include "conductor/service/models.h"
 
 #define PATIENCE_US 15000000
@@ -204,7 +204,7 @@ void copies_tick(struct service *service)
 /* Writes an order as a JSON object. Returns 0, or not 0: out of memory. */
 static int write_order(const struct service *s,
                        const struct replication_action *a, const char *comma,
-                       struct evbuffer *out)
+                       struct text_buf *out)
 {
     const struct pool_instance *from = pool_get(s->pool, a->from);
     const struct pool_instance *to = pool_get(s->pool, a->to);
@@ -214,25 +214,24 @@ static int write_order(const struct service *s,
     metrics_escape(to->name, name);
     if (from)
         metrics_escape(from->name, sender);
-    return evbuffer_add_printf(
+    return text_buf_printf(
                out, "%s{\"order\":\"%s\",%s%s%s\"to\":\"%s\",\"blocks\":%u}",
                comma, drop ? "drop" : "copy", drop ? "" : "\"from\":\"", sender,
                drop ? "" : "\",", name, a->end_block - a->first_block) < 0;
 }
 
 int copies_change(struct service *s, const uint64_t *keys, uint32_t n_keys,
-                  uint64_t key_seed, uint32_t copies, struct evbuffer *out)
+                  uint64_t key_seed, uint32_t copies, struct text_buf *out)
 {
     const char *comma = "";
     struct replicas r;
     int bad;
 
     replicas_change(s->dispatch.scheduler, keys, n_keys, key_seed, copies, &r);
-    bad =
-        evbuffer_add_printf(out,
-                            "{\"block_tokens\":%d,\"blocks\":%u,"
-                            "\"holders\":%u,\"orders\":[",
-                            (int)s->config.block_tokens, n_keys, r.holders) < 0;
+    bad = text_buf_printf(out,
+                          "{\"block_tokens\":%d,\"blocks\":%u,"
+                          "\"holders\":%u,\"orders\":[",
+                          (int)s->config.block_tokens, n_keys, r.holders) < 0;
     for (uint32_t i = 0; i < r.n; i++) {
         const struct replication_action *a = &r.orders[i];
 
@@ -243,17 +242,17 @@ int copies_change(struct service *s, const uint64_t *keys, uint32_t n_keys,
         bad |= write_order(s, a, comma, out);
         comma = ",";
     }
-    return bad | (evbuffer_add_printf(out, "]}\n") < 0);
+    return bad | (text_buf_printf(out, "]}\n") < 0);
 }
 
-int models_copies(const struct models *models, struct evbuffer *out)
+int models_copies(const struct models *models, struct text_buf *out)
 {
-    int bad = evbuffer_add_printf(out, "{\"copies\":[") < 0;
+    int bad = text_buf_printf(out, "{\"copies\":[") < 0;
     const char *comma = "";
 
     for (const struct service *s = models->first; s; s = s->next)
         bad |= notes_write(&s->native.copy_notes, s->model.name, clock_now_us(),
                            &comma, out);
-    bad |= evbuffer_add_printf(out, "]}\n") < 0;
+    bad |= text_buf_printf(out, "]}\n") < 0;
     return bad ? -ENOMEM : 0;
 }

@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 struct frame_header;
-struct evbuffer;
 struct service;
 struct service_request;
+struct text_buf;
 struct worker;
 
 /* A run of blocks that a worker copies from another one. */
@@ -55,6 +55,6 @@ void copies_tick(struct service *service);
  */
 int copies_change(struct service *service, const uint64_t *keys,
                   uint32_t n_keys, uint64_t key_seed, uint32_t copies,
-                  struct evbuffer *out);
+                  struct text_buf *out);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "conductor/core/observation/observation.h"
 #include "conductor/service/engine/costs.h"
 #include "conductor/service/internal.h"
@@ -38,14 +38,14 @@ static bool request_token(struct service_request *request, uint32_t token)
  */
 static bool request_release_first(struct service_request *request)
 {
-    if (!request->output.held)
+    if (!request->output.holds)
         return true;
     request_drop_first(request);
     return request_token(request, request->output.held_token);
 }
 
 /* The TTFT limit is near: release the held token. */
-static void on_time(evutil_socket_t, short, void *arg)
+static void on_time(void *arg)
 {
     struct service_request *request = arg;
 
@@ -64,13 +64,10 @@ static bool request_hold_first(struct service_request *request, uint32_t token)
     if (!request->attempt.holds_first || o->n_early > 0 || o->early_done ||
         left_us <= 0)
         return false;
-    o->held = event_new(request->service->base, -1, 0, on_time, request);
-    if (!o->held)
+    loop_timer_init(request->service->loop, &o->held, on_time, request);
+    if (loop_timer_start(&o->held, left_us))
         return false;
-    if (event_loop_wait(o->held, left_us)) {
-        request_drop_first(request);
-        return false;
-    }
+    o->holds = true;
     o->held_token = token;
     return true;
 }
@@ -265,7 +262,7 @@ static int on_prefill_done(struct service_request *request, uint32_t id,
     request->spans.held = request_hold_first(request, m.first_token);
     bool lives = request->spans.held || request_token(request, m.first_token);
     learn_overhead(s, planned_us, &m); /* writing the answer is part of it */
-    if (lives && !request->output.held)
+    if (lives && !request->output.holds)
         request_release_early(request);
     return 0;
 }

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/service/internal.h"
 
 /* Pages per slice: 50 to 100 us. */
@@ -35,11 +36,10 @@ static void sweep(struct service *service)
     pause_us = (clock_now_us() - from_us) * SWEEP_PAUSES;
     if (pause_us < SWEEP_PAUSE_MIN_US)
         pause_us = SWEEP_PAUSE_MIN_US;
-    event_add(service->native.sweep,
-              &(struct timeval){pause_us / 1000000, pause_us % 1000000});
+    loop_timer_start(&service->native.sweep, pause_us);
 }
 
-void index_on_sweep(evutil_socket_t, short, void *arg)
+void index_on_sweep(void *arg)
 {
     sweep(arg);
 }
@@ -103,7 +103,7 @@ void index_tick(struct service *service)
     uint32_t n = pool_slots(service->pool);
     int64_t now_us = clock_now_us();
 
-    if (x.sweeping && !event_pending(service->native.sweep, EV_TIMEOUT, NULL))
+    if (x.sweeping && !loop_timer_pending(&service->native.sweep))
         sweep(service);
     for (uint32_t slot = 0; slot < n; slot++)
         give_up_late(service, slot, now_us);

@@ -1,9 +1,9 @@
 /* See notes.h. */
 #include "conductor/service/worker/notes.h"
 
-#include <event2/buffer.h>
 #include <stdio.h>
 
+#include "conductor/json/text_buf.h"
 #include "conductor/service/metrics.h"
 #include "conductor/service/service.h"
 
@@ -67,12 +67,12 @@ void notes_why(const struct notes *notes, uint32_t instance,
     }
 }
 
-int note_write_reason(const struct replication_reason *r, struct evbuffer *out)
+int note_write_reason(const struct replication_reason *r, struct text_buf *out)
 {
     if (r->told)
-        return evbuffer_add_printf(out, "{\"told\":true,\"holders\":%u}",
-                                   r->holders) < 0;
-    return evbuffer_add_printf(
+        return text_buf_printf(out, "{\"told\":true,\"holders\":%u}",
+                               r->holders) < 0;
+    return text_buf_printf(
                out,
                "{\"per_s\":%.6g,\"busy_ratio\":%.6g,\"after_ratio\":%.6g,"
                "\"holders\":%u,\"wanted\":%u,\"miss_ms\":%.3f,"
@@ -83,7 +83,7 @@ int note_write_reason(const struct replication_reason *r, struct evbuffer *out)
 }
 
 static int write_note(const char *model, const struct note *n, int64_t now_us,
-                      const char *comma, struct evbuffer *out)
+                      const char *comma, struct text_buf *out)
 {
     const struct replication_action *a = &n->action;
     const struct replication_reason *r = &a->reason;
@@ -94,31 +94,30 @@ static int write_note(const char *model, const struct note *n, int64_t now_us,
     metrics_escape(model, of);
     metrics_escape(n->from, from);
     metrics_escape(n->to, to);
-    int bad = evbuffer_add_printf(
-                  out,
-                  "%s{\"model\":\"%s\",\"order\":\"%s\",\"age_s\":%.3f,"
-                  "\"to\":\"%s\",\"first_block\":%u,\"end_block\":%u,"
-                  "\"key\":\"%016llx\",\"reason\":",
-                  comma, of, drop ? "drop" : "copy",
-                  (double)(now_us - n->at_us) / 1e6, to, a->first_block,
-                  a->end_block, (unsigned long long)a->key) < 0;
+    int bad =
+        text_buf_printf(out,
+                        "%s{\"model\":\"%s\",\"order\":\"%s\",\"age_s\":%.3f,"
+                        "\"to\":\"%s\",\"first_block\":%u,\"end_block\":%u,"
+                        "\"key\":\"%016llx\",\"reason\":",
+                        comma, of, drop ? "drop" : "copy",
+                        (double)(now_us - n->at_us) / 1e6, to, a->first_block,
+                        a->end_block, (unsigned long long)a->key) < 0;
 
     if (drop && !r->told)
-        return bad |
-               (evbuffer_add_printf(out, "{\"per_s\":%.6g}}", r->per_s) < 0);
+        return bad | (text_buf_printf(out, "{\"per_s\":%.6g}}", r->per_s) < 0);
     bad |= note_write_reason(r, out);
     if (drop)
-        return bad | (evbuffer_add_printf(out, "}") < 0);
-    bad |= evbuffer_add_printf(out, ",\"from\":\"%s\",\"bytes_per_s\":%.0f,",
-                               from, a->bytes_per_s) < 0;
+        return bad | (text_buf_printf(out, "}") < 0);
+    bad |= text_buf_printf(out, ",\"from\":\"%s\",\"bytes_per_s\":%.0f,", from,
+                           a->bytes_per_s) < 0;
     if (n->blocks < 0)
-        return bad | (evbuffer_add_printf(out, "\"blocks\":null}") < 0);
-    return bad | (evbuffer_add_printf(out, "\"blocks\":%lld}",
-                                      (long long)n->blocks) < 0);
+        return bad | (text_buf_printf(out, "\"blocks\":null}") < 0);
+    return bad |
+           (text_buf_printf(out, "\"blocks\":%lld}", (long long)n->blocks) < 0);
 }
 
 int notes_write(const struct notes *notes, const char *model, int64_t now_us,
-                const char **comma, struct evbuffer *out)
+                const char **comma, struct text_buf *out)
 {
     int bad = 0;
 

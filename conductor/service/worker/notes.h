@@ -10,7 +10,7 @@
 #include "conductor/core/pool/instance.h"
 #include "conductor/core/replication/replication.h"
 
-struct evbuffer;
+struct text_buf;
 
 #define NOTES_MAX 64u
 
@@ -52,7 +52,7 @@ void notes_why(const struct notes *notes, uint32_t instance,
 
 /* Writes a reason as a JSON object. Returns 0, or not 0: out of memory. */
 int note_write_reason(const struct replication_reason *reason,
-                      struct evbuffer *out);
+                      struct text_buf *out);
 
 /*
  * Writes all notes as JSON objects, newest first.
@@ -61,6 +61,6 @@ int note_write_reason(const struct replication_reason *reason,
  * Returns 0, or not 0: out of memory.
  */
 int notes_write(const struct notes *notes, const char *model, int64_t now_us,
-                const char **comma, struct evbuffer *out);
+                const char **comma, struct text_buf *out);
 
 #endif

@@ -2,9 +2,9 @@
  * workers load from it as from a tier of their own, and report its changes. Its
  * contents have an id; a new id means that they were replaced. */
 #include <errno.h>
-#include <event2/buffer.h>
 
 #include "base/log.h"
+#include "conductor/json/text_buf.h"
 #include "conductor/service/internal.h"
 
 /* No store is faster: a higher rate is a lie. */
@@ -101,14 +101,14 @@ void shared_left(struct service *s, struct worker *w)
     tell_of(s, next);
 }
 
-int shared_write_metrics(const struct service *s, struct evbuffer *out)
+int shared_write_metrics(const struct service *s, struct text_buf *out)
 {
     char model[2 * POOL_NAME_BYTES];
 
     if (!s)
         return 0;
     metrics_escape(s->model.name, model);
-    return evbuffer_add_printf(
+    return text_buf_printf(
                out,
                "# HELP conductor_shared_store_blocks Blocks of the shared "
                "store in the index.\n# TYPE conductor_shared_store_blocks "

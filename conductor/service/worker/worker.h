@@ -5,6 +5,7 @@
 #ifndef CONDUCTOR_SERVICE_WORKER_WORKER_H
 #define CONDUCTOR_SERVICE_WORKER_WORKER_H
 
+#include "base/loop/loop.h"
 #include "conductor/core/warm/warm.h"
 #include "conductor/link/worker_link.h"
 #include "conductor/service/request/request.h"
@@ -58,18 +59,18 @@ struct native {
     struct worker_links *links;
     struct worker *workers; /* (max_instances), by pool slot */
     uint32_t n_workers;
-    uint64_t fingerprint;  /* of the registered workers; 0 = none yet */
-    uint64_t shared_id;    /* of their shared store; 0 = none */
-    struct event *sweep;   /* the index has slices of work */
-    bool has_orphans;      /* some request may be orphaned */
-    int64_t stalled_us;    /* last search for stalled requests */
-    struct copies *copies; /* hot blocks, ahead of demand */
+    uint64_t fingerprint;    /* of the registered workers; 0 = none yet */
+    uint64_t shared_id;      /* of their shared store; 0 = none */
+    struct loop_timer sweep; /* the index has slices of work */
+    bool has_orphans;        /* some request may be orphaned */
+    int64_t stalled_us;      /* last search for stalled requests */
+    struct copies *copies;   /* hot blocks, ahead of demand */
     struct notes copy_notes;
     struct {
-        struct event *next; /* the next turn of the loop; pending if this turn
-                               has taken blocks */
-        uint32_t left;      /* blocks that this turn may still take */
-        uint32_t part;      /* part of left for the worker being served */
+        struct loop_timer next;  /* the next turn of the loop; pending if this
+                                    turn has taken blocks */
+        uint32_t left;           /* blocks that this turn may still take */
+        uint32_t part;           /* part of left for the worker being served */
         struct worker_list line; /* workers that wait, the next one first */
         struct worker *served;   /* NULL: none of the line */
     } blocks;                    /* blocks that workers report */
@@ -106,15 +107,15 @@ void shared_left(struct service *s, struct worker *worker);
 /* shared_write_metrics(s, out): appends the metrics of the shared store; s NULL
  * = none. Returns 0 or -ENOMEM. */
 [[nodiscard]] int shared_write_metrics(const struct service *s,
-                                       struct evbuffer *out);
+                                       struct text_buf *out);
 
 /* shared_is_same(s, worker): returns whether the worker uses the shared store
  * that the index has. */
 bool shared_is_same(const struct service *s, const struct worker *worker);
 
-/* blocks_init(s), blocks_fini(s): create and free the state of blocks_frame().
- * Returns 0 or -ENOMEM. */
-[[nodiscard]] int blocks_init(struct service *s);
+/* blocks_init(s), blocks_fini(s): set up and end the state of
+ * blocks_frame(). */
+void blocks_init(struct service *s);
 void blocks_fini(struct service *s);
 
 /* blocks_frame(s, worker, slot, h, payload): takes a frame about the blocks of
@@ -137,7 +138,7 @@ void instances_tick(struct service *service, int64_t away_us);
 void index_tick(struct service *service);
 
 /* index_on_sweep(...): callback of service->sweep; arg is the service. */
-void index_on_sweep(evutil_socket_t fd, short what, void *arg);
+void index_on_sweep(void *arg);
 
 /* index_inventory_mark(service, worker, slot, payload, len): takes the frame
  * that begins or ends the inventory of the worker in a pool slot. Returns 0 or

@@ -14,11 +14,12 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/loop/loop.h"
 
 #define REASON_S 2
 
 struct get {
-    struct event_base *base;
+    struct loop *loop;
     struct exchange_answer *answer;
     bool over; /* maybe before the loop runs, which forgets a break then */
 };
@@ -29,7 +30,7 @@ static void on_answer(struct evhttp_request *request, void *arg)
     struct exchange_answer *a = get->answer;
 
     get->over = true;
-    event_base_loopbreak(get->base);
+    loop_stop(get->loop);
     if (!request || evhttp_request_get_response_code(request) == 0)
         return;
     const char *date =
@@ -119,11 +120,11 @@ static int add_body(struct evhttp_request *request, const char *body)
                : 0;
 }
 
-int exchange(struct event_base *base, const struct replay_server *server,
+int exchange(struct loop *loop, const struct replay_server *server,
              const char *body, const char *path, int64_t timeout_us,
              struct exchange_answer *answer, char *error, size_t size)
 {
-    struct get get = {.base = base, .answer = answer};
+    struct get get = {.loop = loop, .answer = answer};
     char name[REPLAY_SERVER_NAME_BYTES];
     const struct timeval timeout = {timeout_us / 1000000, timeout_us % 1000000};
     enum evhttp_cmd_type method = body ? EVHTTP_REQ_POST : EVHTTP_REQ_GET;
@@ -132,7 +133,7 @@ int exchange(struct event_base *base, const struct replay_server *server,
 
     *answer = (struct exchange_answer){0};
     struct evhttp_connection *connection =
-        full ? replay_server_connect(server, base) : NULL;
+        full ? replay_server_connect(server, loop) : NULL;
     if (!connection) {
         free(full);
         return error_say(error, size, -EIO, "out of memory");
@@ -145,7 +146,7 @@ int exchange(struct event_base *base, const struct replay_server *server,
         add_body(request, body) == 0 &&
         evhttp_make_request(connection, request, method, full) == 0 &&
         !get.over)
-        event_base_dispatch(base);
+        loop_run(loop);
     evhttp_connection_free(connection);
     free(full);
     if (answer->status != 0)
@@ -156,7 +157,7 @@ int exchange(struct event_base *base, const struct replay_server *server,
                      find_reason(server), advice(server, 0));
 }
 
-int exchange_json(struct event_base *base, const struct replay_server *server,
+int exchange_json(struct loop *loop, const struct replay_server *server,
                   const char *path, int64_t timeout_us, json_t **json,
                   char *error, size_t size)
 {
@@ -164,7 +165,7 @@ int exchange_json(struct event_base *base, const struct replay_server *server,
     json_error_t why = {.text = ""};
     char name[REPLAY_SERVER_NAME_BYTES];
 
-    if (exchange(base, server, NULL, path, timeout_us, &answer, error, size))
+    if (exchange(loop, server, NULL, path, timeout_us, &answer, error, size))
         return -EIO;
     *json = answer.status == 200 ? json_loadb(answer.body, answer.n, 0, &why)
                                  : NULL;

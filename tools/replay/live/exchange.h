@@ -5,13 +5,14 @@
 #ifndef TOOLS_REPLAY_LIVE_EXCHANGE_H
 #define TOOLS_REPLAY_LIVE_EXCHANGE_H
 
-#include <event2/event.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "tools/replay/live/server.h"
+
+struct loop;
 
 #define EXCHANGE_MAX_BYTES (64 << 20) /* of an answer's body */
 
@@ -30,7 +31,7 @@ struct exchange_answer {
  * `error` (`size` bytes). Blocks for at most timeout_us, plus a few seconds to
  * find out why there was no answer.
  */
-[[nodiscard]] int exchange(struct event_base *base,
+[[nodiscard]] int exchange(struct loop *loop,
                            const struct replay_server *server, const char *body,
                            const char *path, int64_t timeout_us,
                            struct exchange_answer *answer, char *error,
@@ -38,7 +39,7 @@ struct exchange_answer {
 
 /* GETs JSON as exchange() does; anything but a 200 with JSON is -EIO, too.
  * *json is the caller's. */
-[[nodiscard]] int exchange_json(struct event_base *base,
+[[nodiscard]] int exchange_json(struct loop *loop,
                                 const struct replay_server *server,
                                 const char *path, int64_t timeout_us,
                                 json_t **json, char *error, size_t size);

@@ -20,7 +20,7 @@
 
 #include "base/array.h"
 #include "base/clock.h"
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "tools/replay/live/answer.h"
 
 /* Servers close idle connections, some after a few seconds. */
@@ -29,7 +29,7 @@
 struct replay_request {
     struct replay_request_params params;
     struct evhttp_connection *connection;
-    struct event *timer; /* first the timeout, then the reaper */
+    struct loop_timer timer; /* first the timeout, then the reaper */
     struct evbuffer *body;
     bool reused; /* the connection has served another request */
     bool again;  /* the reused connection had been closed: send it again */
@@ -81,7 +81,7 @@ static void request_free(struct replay_request *r)
     if (r->connection)
         evhttp_connection_free(r->connection);
     evbuffer_free(r->body);
-    event_loop_drop(r->timer);
+    loop_timer_stop(&r->timer);
     free(r);
 }
 
@@ -146,7 +146,7 @@ static void on_done(struct evhttp_request *request, void *arg)
 
     if (status == 0 && r->reused && !r->again) {
         r->again = true;
-        event_loop_wait(r->timer, 0);
+        loop_timer_start(&r->timer, 0);
         return;
     }
     if (status == 0 && !failure)
@@ -155,7 +155,7 @@ static void on_done(struct evhttp_request *request, void *arg)
         read_headers(r, request);
     replay_answer_finish(&r->answer, status, failure, request_now_us(r));
     r->over = true;
-    event_loop_wait(r->timer, 0);
+    loop_timer_start(&r->timer, 0);
 }
 
 /* Sends the tenant as its key, unless the server has one key for all. */
@@ -213,13 +213,13 @@ static int send_request(struct replay_request *r)
         r->connection = idle_take(r->params.idle);
     r->reused = r->connection;
     if (!r->connection)
-        r->connection = replay_server_connect(r->params.server, r->params.base);
+        r->connection = replay_server_connect(r->params.server, r->params.loop);
     if (!r->connection)
         return -ENOMEM;
     evhttp_connection_set_timeout_tv(r->connection, &silence);
     struct evhttp_request *request = request_new(r);
     snprintf(path, sizeof path, "%s/v1/completions", r->params.server->path);
-    event_loop_wait(r->timer, r->params.timeout_us);
+    loop_timer_start(&r->timer, r->params.timeout_us);
     if (!request ||
         evhttp_make_request(r->connection, request, EVHTTP_REQ_POST, path) != 0)
         return -ENOMEM;
@@ -236,7 +236,7 @@ static void reap(struct replay_request *r)
     request_free(r);
 }
 
-static void on_timer(evutil_socket_t, short, void *arg)
+static void on_timer(void *arg)
 {
     struct replay_request *r = arg;
     const char *why = "timeout";
@@ -266,8 +266,8 @@ int replay_request_start(const struct replay_request_params *params,
     r->params = *params;
     r->body = body;
     replay_answer_init(&r->answer, params->record);
-    r->timer = evtimer_new(params->base, on_timer, r);
-    if (!r->timer || send_request(r) != 0) {
+    loop_timer_init(params->loop, &r->timer, on_timer, r);
+    if (send_request(r) != 0) {
         request_free(r);
         return -ENOMEM;
     }
@@ -282,12 +282,12 @@ void replay_request_cancel(struct replay_request *r, const char *reason)
     request_free(r);
 }
 
-static void on_signal(evutil_socket_t, short, void *arg)
+static void on_signal(void *arg, unsigned)
 {
     struct replay_flight *f = arg;
 
     f->interrupted = true;
-    event_base_loopbreak(f->params.base);
+    loop_stop(f->params.loop);
 }
 
 int replay_flight_init(struct replay_flight *f, size_t count)
@@ -296,9 +296,9 @@ int replay_flight_init(struct replay_flight *f, size_t count)
 
     f->count = count;
     for (size_t i = 0; good && i < 2; i++) {
-        f->signals[i] =
-            evsignal_new(f->params.base, i ? SIGTERM : SIGINT, on_signal, f);
-        good = f->signals[i] && event_add(f->signals[i], NULL) == 0;
+        loop_signal_init(f->params.loop, &f->signals[i], i ? SIGTERM : SIGINT,
+                         on_signal, f);
+        good = loop_watch_start(&f->signals[i], 0) == 0;
     }
     return good ? 0 : -ENOMEM;
 }
@@ -343,7 +343,7 @@ void replay_flight_fini(struct replay_flight *f)
     if (f->requests)
         replay_flight_drop(f);
     for (size_t i = 0; i < 2; i++)
-        event_loop_drop(f->signals[i]);
+        loop_watch_stop(&f->signals[i]);
     free(f->requests);
     replay_idle_fini(&f->idle);
 }

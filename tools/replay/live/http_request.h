@@ -7,11 +7,11 @@
 #define TOOLS_REPLAY_LIVE_HTTP_REQUEST_H
 
 #include <event2/buffer.h>
-#include <event2/event.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/loop/loop.h"
 #include "tools/replay/live/server.h"
 #include "tools/replay/report/record.h"
 
@@ -34,7 +34,7 @@ void replay_idle_fini(struct replay_idle *idle);
 typedef void replay_request_cb(void *arg, struct replay_record *record);
 
 struct replay_request_params {
-    struct event_base *base;            /* borrowed */
+    struct loop *loop;                  /* borrowed */
     const struct replay_server *server; /* borrowed until the end */
     struct replay_idle *idle;           /* borrowed until the end; for this
                                            server only */
@@ -70,7 +70,7 @@ struct replay_flight {
     struct replay_request **requests; /* [count], NULL = not in flight */
     size_t count, in_flight;
     struct replay_idle idle;
-    struct event *signals[2];
+    struct loop_watch signals[2];
     bool interrupted; /* SIGINT or SIGTERM came and broke the loop */
 };
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "tools/plot/plot.h"
 #include "tools/replay/command.h"
 #include "tools/replay/live/loop.h"
@@ -169,7 +169,7 @@ static int take_ended(void *arg, struct replay_record *record, int64_t)
     return 0;
 }
 
-static void on_progress_timer(evutil_socket_t, short, void *arg)
+static void on_progress_timer(void *arg)
 {
     progress_show(arg, false);
 }
@@ -189,7 +189,7 @@ static int replay(const struct settings *s, const struct replay_trace *trace,
                      .on_terminal = isatty(STDERR_FILENO) == 1,
                      .start_us = clock_now_us()}};
     const struct replay_loop_params params = {
-        .base = s->target.base,
+        .loop = s->target.loop,
         .server = &s->target.server,
         .model = s->target.model.name,
         .tokens = replay_target_tokens(&s->target, trace->block_tokens),
@@ -201,22 +201,19 @@ static int replay(const struct settings *s, const struct replay_trace *trace,
         .next = take_next,
         .ended = take_ended,
         .arg = &o};
-    struct event *timer =
-        event_new(params.base, -1, EV_PERSIST, on_progress_timer, &o.progress);
-    int rc = -ENOMEM;
+    struct loop_timer timer;
 
     for (size_t i = 0; i < trace->count; i++) {
         records[i] = replay_record_new(s->source.from + i, intended_us(&o, i),
                                        &trace->requests[i]);
         records[i].slo_ttft_us = (int64_t)(s->promised_s * 1e6);
     }
-    if (timer) {
-        event_loop_wait(timer, 200000);
-        rc = replay_loop_run(&params, result);
-    }
+    loop_timer_init(params.loop, &timer, on_progress_timer, &o.progress);
+    loop_timer_repeat(&timer, 200000);
+    int rc = replay_loop_run(&params, result);
     if (rc == 0)
         progress_show(&o.progress, true);
-    event_loop_drop(timer);
+    loop_timer_stop(&timer);
     return rc;
 }
 

@@ -198,7 +198,7 @@ static int play(const struct settings *s, struct seen *seen)
     if (closed_loop_open(&options, &seen->loop, error, sizeof error) != 0)
         return replay_complain(usage.name, "%s", error);
     const struct replay_loop_params params = {
-        .base = s->target.base,
+        .loop = s->target.loop,
         .server = &s->target.server,
         .model = model->name,
         .tokens = replay_target_tokens(&s->target, block_tokens),

@@ -9,12 +9,12 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 
 struct run {
     const struct replay_loop_params *params;
     struct replay_flight flight;
-    struct event *timer;
+    struct loop_timer timer;
     int rc;
 };
 
@@ -93,7 +93,7 @@ static int64_t run_now_us(const struct run *run)
 static void stop(struct run *run, int rc)
 {
     run->rc = rc;
-    event_base_loopbreak(run->params->base);
+    loop_stop(run->params->loop);
 }
 
 static int send_next(struct run *run, int64_t due_us)
@@ -119,7 +119,7 @@ static void poke(struct run *run)
         int64_t wait_us = due_us - run_now_us(run);
 
         if (wait_us > 0) {
-            event_loop_wait(run->timer, wait_us);
+            loop_timer_start(&run->timer, wait_us);
             return;
         }
         int rc = send_next(run, due_us);
@@ -142,10 +142,10 @@ static void on_done(void *arg, struct replay_record *record)
     if (rc != 0)
         stop(run, rc);
     else
-        event_loop_wait(run->timer, 0);
+        loop_timer_start(&run->timer, 0);
 }
 
-static void on_timer(evutil_socket_t, short, void *arg)
+static void on_timer(void *arg)
 {
     poke(arg);
 }
@@ -172,24 +172,24 @@ int replay_loop_run(const struct replay_loop_params *params,
 {
     struct run run = {.params = params};
 
-    run.timer = evtimer_new(params->base, on_timer, &run);
+    loop_timer_init(params->loop, &run.timer, on_timer, &run);
     run.flight =
-        (struct replay_flight){.params = {.base = params->base,
+        (struct replay_flight){.params = {.loop = params->loop,
                                           .server = params->server,
                                           .timeout_us = params->timeout_us,
                                           .done = on_done,
                                           .arg = &run},
                                .records = params->records};
-    if (replay_flight_init(&run.flight, params->n_records) != 0 || !run.timer) {
+    if (replay_flight_init(&run.flight, params->n_records) != 0) {
         run.rc = -ENOMEM;
     } else {
-        event_loop_wait(run.timer, 0);
+        loop_timer_start(&run.timer, 0);
         run.flight.params.start_us = clock_now_us();
-        event_base_dispatch(params->base);
+        loop_run(params->loop);
         *result = (struct replay_loop_result){run_now_us(&run),
                                               run.flight.interrupted};
     }
     replay_flight_fini(&run.flight);
-    event_loop_drop(run.timer);
+    loop_timer_stop(&run.timer);
     return run.rc;
 }

@@ -5,7 +5,6 @@
 #ifndef TOOLS_REPLAY_LIVE_LOOP_H
 #define TOOLS_REPLAY_LIVE_LOOP_H
 
-#include <event2/event.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,8 +13,10 @@
 #include "tools/replay/report/record.h"
 #include "traces/tokens.h"
 
+struct loop;
+
 struct replay_loop_params {
-    struct event_base *base;            /* borrowed */
+    struct loop *loop;                  /* borrowed */
     const struct replay_server *server; /* borrowed */
     const char *model;                  /* name in the request */
     struct trace_token_options tokens;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "predictor/profile_csv.h"
 #include "tools/replay/command.h"
 #include "tools/replay/live/loop.h"
@@ -90,7 +90,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
 
 struct bench {
     const struct settings *settings;
-    struct event_base *base;
+    struct loop *loop;
     struct replay_server *server;
     struct replay_flight flight; /* [max_batch] */
     struct replay_model model;
@@ -115,7 +115,7 @@ static void on_done(void *arg, struct replay_record *)
     struct bench *b = arg;
 
     if (b->flight.in_flight == 0)
-        event_base_loopbreak(b->base);
+        loop_stop(b->loop);
 }
 
 static int send_one(struct bench *b, size_t i, const uint32_t *prompt,
@@ -174,7 +174,7 @@ static int ask(struct bench *b, const uint32_t *prompts, size_t n,
         rc = send_one(b, i, prompts + i * b->limits.max_tokens, tokens,
                       max_tokens);
     if (rc == 0 && !*interrupted)
-        event_base_dispatch(b->base);
+        loop_run(b->loop);
     replay_flight_drop(&b->flight);
     if (rc != 0)
         return replay_complain(usage.name, "%s", strerror(-rc));
@@ -360,7 +360,7 @@ static int run(struct bench *b)
 {
     const struct settings *s = b->settings;
 
-    if (replay_model_ask(b->base, b->server, usage.name, s->model, &b->model) !=
+    if (replay_model_ask(b->loop, b->server, usage.name, s->model, &b->model) !=
             0 ||
         set_limits(b) != 0)
         return 1;
@@ -383,19 +383,19 @@ static int measure_server(const struct settings *s,
 {
     struct bench b = {.settings = s,
                       .server = server,
-                      .base = event_loop_new(1),
+                      .loop = loop_new(),
                       .records = calloc(s->max_batch, sizeof *b.records),
                       .apart = calloc(s->max_batch + 1, sizeof *b.apart),
                       .random = s->seed};
 
     b.flight = (struct replay_flight){
-        .params = {.base = b.base,
+        .params = {.loop = b.loop,
                    .server = server,
                    .timeout_us = (int64_t)(s->timeout_s * 1e6),
                    .done = on_done,
                    .arg = &b},
         .records = b.records};
-    bool good = b.base && b.records && b.apart &&
+    bool good = b.loop && b.records && b.apart &&
                 replay_flight_init(&b.flight, s->max_batch) == 0;
     int status =
         good ? run(&b) : replay_complain(usage.name, "%s", strerror(ENOMEM));
@@ -404,8 +404,8 @@ static int measure_server(const struct settings *s,
     free(b.mixed);
     free(b.records);
     free(b.apart);
-    if (b.base)
-        event_base_free(b.base);
+    if (b.loop)
+        loop_free(b.loop);
     return status;
 }
 

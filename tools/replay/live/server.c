@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/loop/libevent.h"
 #include "base/tls.h"
 #include "conductor/http/url.h"
 
@@ -67,20 +68,19 @@ void replay_server_fini(struct replay_server *server)
 }
 
 struct evhttp_connection *
-replay_server_connect(const struct replay_server *server,
-                      struct event_base *base)
+replay_server_connect(const struct replay_server *server, struct loop *loop)
 {
     struct bufferevent *bev = NULL;
 
     if (server->https) {
-        bev = tls_connection(server->tls, base, server->host,
+        bev = tls_connection(server->tls, loop, server->host,
                              BEV_OPT_CLOSE_ON_FREE);
         if (!bev)
             return NULL;
         bufferevent_openssl_set_allow_dirty_shutdown(bev, 1);
     }
-    return evhttp_connection_base_bufferevent_new(base, NULL, bev, server->host,
-                                                  server->port);
+    return evhttp_connection_base_bufferevent_new(
+        loop_event_base(loop), NULL, bev, server->host, server->port);
 }
 
 void replay_server_name(const struct replay_server *server,

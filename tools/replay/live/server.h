@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct event_base;
 struct evhttp_connection;
 struct evhttp_request;
+struct loop;
 struct tls;
 
 /* Filled by replay_server_parse(). */
@@ -48,8 +48,7 @@ void replay_server_fini(struct replay_server *server);
 
 /* Returns a new connection to the server, owned, or NULL. */
 [[nodiscard]] struct evhttp_connection *
-replay_server_connect(const struct replay_server *server,
-                      struct event_base *base);
+replay_server_connect(const struct replay_server *server, struct loop *loop);
 
 /* Bytes of "host:port" with its NUL; an IPv6 address is in brackets. */
 #define REPLAY_SERVER_NAME_BYTES 300

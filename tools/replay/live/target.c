@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "tools/replay/command.h"
 #include "tools/replay/live/exchange.h"
 
@@ -32,13 +32,13 @@ static const json_t *find_model(const json_t *list, const char *name)
     return NULL;
 }
 
-int replay_model_ask(struct event_base *base,
-                     const struct replay_server *server, const char *command,
-                     const char *name, struct replay_model *model)
+int replay_model_ask(struct loop *loop, const struct replay_server *server,
+                     const char *command, const char *name,
+                     struct replay_model *model)
 {
     char error[512];
     json_t *page = NULL;
-    int rc = exchange_json(base, server, "/v1/models", 10000000, &page, error,
+    int rc = exchange_json(loop, server, "/v1/models", 10000000, &page, error,
                            sizeof error);
 
     if (rc != 0)
@@ -93,16 +93,16 @@ static void raise_file_limit(void)
 int replay_target_open(struct replay_target *t, const char *command)
 {
     raise_file_limit();
-    t->base = event_loop_new(1);
-    if (!t->base)
+    t->loop = loop_new();
+    if (!t->loop)
         return replay_complain(command, "out of memory");
-    return replay_model_ask(t->base, &t->server, command, NULL, &t->model);
+    return replay_model_ask(t->loop, &t->server, command, NULL, &t->model);
 }
 
 void replay_target_close(struct replay_target *t)
 {
-    if (t->base)
-        event_base_free(t->base);
+    if (t->loop)
+        loop_free(t->loop);
 }
 
 struct trace_token_options replay_target_tokens(const struct replay_target *t,

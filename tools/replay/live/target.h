@@ -10,6 +10,8 @@
 #include "tools/replay/options.h"
 #include "traces/tokens.h"
 
+struct loop;
+
 /* A model of a server, from GET /v1/models. Zeros where the server does not
  * say; llama.cpp's server has them in `meta`.
  */
@@ -24,7 +26,7 @@ struct replay_model {
  * that the server does not list gets its name only. Returns 0, or -1 after
  * printing an error of `command`. Blocks for 10 s at most.
  */
-[[nodiscard]] int replay_model_ask(struct event_base *base,
+[[nodiscard]] int replay_model_ask(struct loop *loop,
                                    const struct replay_server *server,
                                    const char *command, const char *name,
                                    struct replay_model *model);
@@ -42,7 +44,7 @@ struct replay_target {
     uint64_t vocab;              /* 0 = the model's */
     struct replay_server server; /* set by replay_target_parse() */
     /* Set by replay_target_open(). */
-    struct event_base *base; /* owned */
+    struct loop *loop; /* owned */
     struct replay_model model;
 };
 
@@ -77,7 +79,7 @@ struct replay_target {
 [[nodiscard]] int replay_target_parse(struct replay_target *t,
                                       const char *command);
 
-/* Creates t->base, raises the limit of open files, and asks the server for its
+/* Creates t->loop, raises the limit of open files, and asks the server for its
  * model. Returns 0, or -1 after printing an error of `command`; call
  * replay_target_close() either way. Blocks for 10 s at most. */
 [[nodiscard]] int replay_target_open(struct replay_target *t,

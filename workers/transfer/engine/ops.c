@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/loop/loop.h"
+
 static struct op_path *path_of(struct transport_path *p)
 {
     return (struct op_path *)(void *)p; /* p is its first member */
@@ -23,7 +25,7 @@ static void finish(struct op *op)
 
     TAILQ_REMOVE(&op->path->live, op, link);
     TAILQ_INSERT_TAIL(&s->finished, op, link);
-    bell_ring(s->bell);
+    loop_ring(&s->bell);
 }
 
 /* Ends the op with rc, unless it is ending already, as soon as none of its
@@ -57,7 +59,7 @@ void op_path_fail(struct op_path *p, int rc)
         stop(op, rc);
     }
     p->set->wake(p->set);
-    bell_ring(p->set->bell);
+    loop_ring(&p->set->bell);
 }
 
 /* Returns the bytes of the slice's part that begins at at_bytes. With sums, a
@@ -197,17 +199,16 @@ void op_path_close(struct transport_path *path)
     p->closed = true;
     pthread_mutex_unlock(&p->set->lock);
     p->set->wake(p->set);
-    bell_ring(p->set->bell);
+    loop_ring(&p->set->bell);
 }
 
-int op_set_init(struct op_set *s, struct event_base *base,
-                void (*heard)(void *arg), void *arg)
+int op_set_init(struct op_set *s, struct loop *loop, void (*heard)(void *arg),
+                void *arg)
 {
     TAILQ_INIT(&s->paths);
     TAILQ_INIT(&s->finished);
     pthread_mutex_init(&s->lock, NULL);
-    s->bell = bell_new(base, heard, arg);
-    return s->bell ? 0 : -ENOMEM;
+    return loop_bell_init(loop, &s->bell, false, heard, arg);
 }
 
 void op_set_fini(struct op_set *s)
@@ -215,7 +216,7 @@ void op_set_fini(struct op_set *s)
     free_ops(&s->finished);
     while (!TAILQ_EMPTY(&s->paths))
         op_path_free(TAILQ_FIRST(&s->paths));
-    bell_free(s->bell);
+    loop_bell_fini(&s->bell);
     pthread_mutex_destroy(&s->lock);
 }
 

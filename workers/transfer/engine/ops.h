@@ -23,7 +23,7 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
-#include "workers/transfer/engine/bell.h"
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/transport.h"
 
 /* Most bytes of one part, unless one checksum covers more. */
@@ -78,7 +78,7 @@ struct op_path {
 
 /* All paths of a transport. */
 struct op_set {
-    struct bell *bell; /* rung when op_set_heard() is due */
+    struct loop_bell bell; /* rung when op_set_heard() is due */
     /* Wakes the threads: there are new turns, or ops or a path ended. */
     void (*wake)(struct op_set *s);
     /* Stops opening the path, if it is being opened. May be called again. */
@@ -91,7 +91,7 @@ struct op_set {
 
 /* Initializes all except the three functions. The bell calls heard(arg).
  * Returns 0, or -ENOMEM; op_set_fini() must be called even then. */
-[[nodiscard]] int op_set_init(struct op_set *s, struct event_base *base,
+[[nodiscard]] int op_set_init(struct op_set *s, struct loop *loop,
                               void (*heard)(void *arg), void *arg);
 
 /* Frees the set's paths, ops and bell. All threads must have ended. */

@@ -1,21 +1,21 @@
 /* Ends exchanges; keeps their connections for the next one, or closes them. */
-#include <event2/bufferevent.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-#include "base/clock.h"
 #include "base/dns.h"
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "conductor/link/upstream/exchange/internal.h"
 
 void upstream_close(struct exchange *x)
 {
-    event_del(&x->patience);
+    loop_timer_stop(&x->patience);
     dns_cancel(x->lookup);
     x->lookup = NULL;
-    if (x->connecting)
-        bufferevent_free(x->connecting);
+    loop_watch_stop(&x->connected);
+    if (x->connecting && x->fd >= 0)
+        close(x->fd);
     stream_free(x->stream);
-    x->connecting = NULL;
+    x->connecting = false;
     x->stream = NULL;
 }
 
@@ -54,23 +54,23 @@ static void release(struct exchange *x)
     TAILQ_INSERT_HEAD(&u->idle, x, entry);
     u->n_idle++;
     x->ops = NULL;
-    x->idle_since_us = clock_now_us();
+    x->idle_since_us = loop_now_us(u->loop);
     if (u->n_idle == 1)
-        event_loop_wait(u->old, u->options.idle_us);
+        loop_timer_start(&u->old, u->options.idle_us);
     stream_pause(x->stream, false);
 }
 
 /* Connections idle for the longest time are at the list's end. */
-void upstream_on_old(evutil_socket_t, short, void *arg)
+void upstream_on_old(void *arg)
 {
     struct upstream *u = arg;
-    int64_t now_us = clock_now_us(), left_us;
+    int64_t now_us = loop_now_us(u->loop), left_us;
     struct exchange *x;
 
     while ((x = TAILQ_LAST(&u->idle, exchange_list))) {
         left_us = x->idle_since_us + u->options.idle_us - now_us;
         if (left_us > 0) {
-            event_loop_wait(u->old, left_us);
+            loop_timer_start(&u->old, left_us);
             return;
         }
         upstream_drop_kept(x);

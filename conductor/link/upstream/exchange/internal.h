@@ -2,10 +2,9 @@
 #ifndef CONDUCTOR_LINK_UPSTREAM_EXCHANGE_INTERNAL_H
 #define CONDUCTOR_LINK_UPSTREAM_EXCHANGE_INTERNAL_H
 
-#include <event2/event.h>
-#include <event2/event_struct.h>
 #include <sys/queue.h>
 
+#include "base/loop/loop.h"
 #include "base/stream/stream.h"
 #include "conductor/link/upstream/exchange/upstream.h"
 #include "conductor/link/upstream/exchange/whose.h"
@@ -21,12 +20,13 @@ enum exchange_part {
 struct exchange {
     TAILQ_ENTRY(exchange) entry;
     struct upstream *upstream;
-    struct dns_lookup *lookup;      /* of the host; NULL = none under way */
-    struct bufferevent *connecting; /* NULL = host look-up still runs, or
-                                       connected */
-    struct stream *stream;          /* NULL = not connected */
-    struct event patience;          /* connect timeout; pending until open */
-    int64_t idle_since_us;          /* of a kept connection */
+    struct dns_lookup *lookup; /* of the host; NULL = none under way */
+    bool connecting;           /* the host is known, the stream not there yet */
+    int fd;                    /* while connecting: its socket, or -errno */
+    struct loop_watch connected; /* of fd */
+    struct stream *stream;       /* NULL = not connected */
+    struct loop_timer patience;  /* connect timeout; pending until open */
+    int64_t idle_since_us;       /* of a kept connection */
     struct upstream_request request;
     const struct upstream_ops *ops; /* NULL = cancelled inside a callback, or a
                                        kept connection */
@@ -47,13 +47,13 @@ struct exchange {
 TAILQ_HEAD(exchange_list, exchange);
 
 struct upstream {
-    struct event_base *base;
+    struct loop *loop;
     struct dns *dns;
     struct engine_url url;
     struct tls *tls; /* NULL = http */
     struct upstream_options options;
     struct stream_loop *streams;
-    struct event *old;               /* closes kept connections after idle_us */
+    struct loop_timer old;           /* closes kept connections after idle_us */
     struct exchange_list busy, idle; /* idle: most recently used first */
     size_t n_busy, n_idle;
     bool anonymous; /* the last good answer did not name its request */
@@ -92,7 +92,7 @@ void upstream_fail(struct exchange *x, enum upstream_fault fault,
                    const char *why);
 
 /* Timer callback: closes connections kept for idle_us; arg is the upstream. */
-void upstream_on_old(evutil_socket_t fd, short what, void *arg);
+void upstream_on_old(void *arg);
 
 /* Close a busy connection, without a callback; or a kept one. */
 void upstream_drop(struct exchange *x);

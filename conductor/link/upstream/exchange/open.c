@@ -1,13 +1,12 @@
 /* Opens connections, and writes requests. */
 #include <errno.h>
-#include <event2/bufferevent.h>
-#include <event2/util.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/dns.h"
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "base/socket.h"
 #include "base/text.h"
 #include "base/tls.h"
@@ -66,7 +65,7 @@ static void on_opened(void *arg)
     struct exchange *x = arg;
 
     x->open = true;
-    event_del(&x->patience);
+    loop_timer_stop(&x->patience);
 }
 
 /* The whole request has left. */
@@ -93,7 +92,7 @@ static int speak(struct exchange *x, int fd)
 
     socket_tune(fd);
     if (u->tls && !options.ssl) {
-        evutil_closesocket(fd);
+        close(fd);
         return -ENOMEM;
     }
     x->stream = stream_new(u->streams, fd, &options, &stream_ops, x);
@@ -104,20 +103,17 @@ static int speak(struct exchange *x, int fd)
     return upstream_write(x);
 }
 
-static void on_connect(struct bufferevent *bev, short what, void *arg)
+static void on_connect(void *arg, unsigned)
 {
     struct exchange *x = arg;
-    int error = errno;
-    int fd = bufferevent_getfd(bev);
+    int error = x->fd < 0 ? -x->fd : socket_error(x->fd);
 
-    if (!(what & BEV_EVENT_CONNECTED)) {
+    if (error) {
         upstream_fail_connect(x, error);
         return;
     }
-    bufferevent_setfd(bev, -1); /* the socket is the stream's */
-    bufferevent_free(bev);
-    x->connecting = NULL;
-    if (speak(x, fd))
+    x->connecting = false; /* the socket is the stream's */
+    if (speak(x, x->fd))
         upstream_fail(x, UPSTREAM_BROKEN, "out of memory");
 }
 
@@ -126,8 +122,7 @@ static bool is_connected(const struct exchange *x)
     struct sockaddr_storage peer;
     socklen_t n = sizeof(peer);
 
-    return getpeername(bufferevent_getfd(x->connecting),
-                       (struct sockaddr *)&peer, &n) == 0;
+    return getpeername(x->fd, (struct sockaddr *)&peer, &n) == 0;
 }
 
 const char *upstream_late(const struct exchange *x)
@@ -143,32 +138,31 @@ const char *upstream_late(const struct exchange *x)
 }
 
 /* Handles the connect timeout, TLS included. If the loop was late and the
- * socket has connected, libevent reports that right after this: waits. */
-static void on_patience(evutil_socket_t, short, void *arg)
+ * socket has connected, on_connect() comes right after this: waits. */
+static void on_patience(void *arg)
 {
     struct exchange *x = arg;
 
     if (x->connecting && is_connected(x))
-        event_loop_wait(&x->patience, 0);
+        loop_timer_start(&x->patience, 0);
     else
         upstream_fail(x, UPSTREAM_TIMEOUT, upstream_late(x));
 }
 
+/* Begins to connect. on_connect() tells how it went, never from in here. */
 static int connect_to(struct exchange *x, const struct dns_address *address)
 {
     const struct upstream *u = x->upstream;
     struct sockaddr_storage at;
     socklen_t n = dns_sockaddr(address, u->url.at.port, &at);
 
-    x->connecting = bufferevent_socket_new(
-        u->base, -1, BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
-    if (!x->connecting)
-        return -ENOMEM;
-    bufferevent_setcb(x->connecting, NULL, NULL, on_connect, x);
-    bufferevent_disable(x->connecting, EV_READ);
-    if (bufferevent_socket_connect(x->connecting, (struct sockaddr *)&at,
-                                   (int)n))
-        bufferevent_trigger_event(x->connecting, BEV_EVENT_ERROR, 0);
+    x->connecting = true;
+    x->fd = socket_connect((struct sockaddr *)&at, n);
+    loop_watch_init(u->loop, &x->connected, x->fd < 0 ? -1 : x->fd,
+                    LOOP_WRITE | LOOP_ONCE, on_connect, x);
+    if (x->fd >= 0)
+        return loop_watch_start(&x->connected, 0);
+    loop_watch_report(&x->connected, LOOP_WRITE);
     return 0;
 }
 
@@ -195,8 +189,8 @@ int upstream_open(struct exchange *x)
     const struct upstream *u = x->upstream;
     struct dns_address address;
 
-    event_assign(&x->patience, u->base, -1, 0, on_patience, x);
-    if (event_loop_wait(&x->patience, u->options.connect_us))
+    loop_timer_init(u->loop, &x->patience, on_patience, x);
+    if (loop_timer_start(&x->patience, u->options.connect_us))
         return -ENOMEM;
     if (dns_numeric(u->url.at.host, &address))
         return connect_to(x, &address);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "base/tls.h"
 #include "conductor/link/upstream/exchange/internal.h"
 
@@ -127,7 +127,7 @@ void upstream_pause(struct exchange *exchange, bool pause)
         stream_pause(exchange->stream, pause);
 }
 
-struct upstream *upstream_new(struct event_base *base, struct dns *dns,
+struct upstream *upstream_new(struct loop *loop, struct dns *dns,
                               const struct engine_url *url, struct tls *tls,
                               const struct upstream_options *options)
 {
@@ -135,15 +135,13 @@ struct upstream *upstream_new(struct event_base *base, struct dns *dns,
 
     if (!u)
         return NULL;
-    u->streams = stream_loop_new(base);
-    u->old = evtimer_new(base, upstream_on_old, u);
-    if (!u->streams || !u->old) {
-        stream_loop_free(u->streams);
-        event_loop_drop(u->old);
+    u->streams = stream_loop_new(loop);
+    loop_timer_init(loop, &u->old, upstream_on_old, u);
+    if (!u->streams) {
         free(u);
         return NULL;
     }
-    u->base = base;
+    u->loop = loop;
     u->dns = dns;
     u->url = *url;
     u->tls = tls ? tls_ref(tls) : NULL;
@@ -162,7 +160,7 @@ void upstream_free(struct upstream *upstream)
     while (!TAILQ_EMPTY(&upstream->busy))
         upstream_drop(TAILQ_FIRST(&upstream->busy));
     tls_free(upstream->tls);
-    event_loop_drop(upstream->old);
+    loop_timer_stop(&upstream->old);
     stream_loop_free(upstream->streams);
     free(upstream);
 }

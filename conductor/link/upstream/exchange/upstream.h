@@ -26,11 +26,11 @@
 #include "conductor/http/parse.h"
 #include "conductor/http/url.h"
 
-struct event_base;
 struct dns;
+struct exchange;
+struct loop;
 struct tls;
 struct upstream;
-struct exchange;
 
 struct upstream_options {
     size_t max_idle;       /* connections kept without a request */
@@ -81,16 +81,15 @@ struct upstream_ops {
 
 /*
  * Makes an upstream; opens no connection yet.
- *   dns      looks up names; borrowed, like base; NULL = url has an address.
+ *   dns      looks up names; borrowed, like loop; NULL = url has an address.
  *   url      copied.
  *   tls      for https, else NULL; the upstream takes a reference.
  *   options  copied.
  * Returns it owned, or NULL: out of memory.
  */
 [[nodiscard]] struct upstream *
-upstream_new(struct event_base *base, struct dns *dns,
-             const struct engine_url *url, struct tls *tls,
-             const struct upstream_options *options);
+upstream_new(struct loop *loop, struct dns *dns, const struct engine_url *url,
+             struct tls *tls, const struct upstream_options *options);
 
 /* Closes all connections; every exchange must have ended or been cancelled.
  * NULL is a no-op. */

@@ -1,6 +1,5 @@
 /* One network card: its device, its completions, and the state of its port. */
 #include <errno.h>
-#include <event2/event.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/rdma/internal.h"
 
 /* Most completions taken by one poll. */
@@ -61,7 +61,7 @@ void card_take(struct card *c)
 }
 
 /* Takes all completions, after asking for an event for later ones. */
-static void on_completion(evutil_socket_t, short, void *arg)
+static void on_completion(void *arg, unsigned)
 {
     struct card *c = arg;
     struct ibv_cq *cq;
@@ -80,7 +80,7 @@ static void on_completion(evutil_socket_t, short, void *arg)
     c->rdma->up->turn(c->rdma);
 }
 
-static void on_async(evutil_socket_t, short, void *arg)
+static void on_async(void *arg, unsigned)
 {
     struct card *c = arg;
     struct ibv_async_event event;
@@ -107,7 +107,7 @@ void card_take_jobs(struct card *c)
         c->rdma->up->job_over(job);
 }
 
-static void on_over(evutil_socket_t, short, void *arg)
+static void on_over(void *arg, unsigned)
 {
     struct card *c = arg;
 
@@ -117,19 +117,18 @@ static void on_over(evutil_socket_t, short, void *arg)
 
 static int watch(struct card *c)
 {
-    struct event_base *base = c->rdma->config.base;
+    struct loop *loop = c->rdma->config.loop;
     int completions = c->channel->fd, asyncs = c->verbs->async_fd;
 
     if (fcntl(completions, F_SETFL, O_NONBLOCK) < 0 ||
         fcntl(asyncs, F_SETFL, O_NONBLOCK) < 0)
         return -errno;
-    c->completion =
-        event_new(base, completions, EV_READ | EV_PERSIST, on_completion, c);
-    c->async = event_new(base, asyncs, EV_READ | EV_PERSIST, on_async, c);
-    c->over = event_new(base, c->jobs.bell, EV_READ | EV_PERSIST, on_over, c);
-    if (!c->completion || !c->async || !c->over ||
-        event_add(c->completion, NULL) < 0 || event_add(c->async, NULL) < 0 ||
-        event_add(c->over, NULL) < 0)
+    loop_watch_init(loop, &c->completion, completions, LOOP_READ, on_completion,
+                    c);
+    loop_watch_init(loop, &c->async, asyncs, LOOP_READ, on_async, c);
+    loop_watch_init(loop, &c->over, c->jobs.bell, LOOP_READ, on_over, c);
+    if (loop_watch_start(&c->completion, 0) < 0 ||
+        loop_watch_start(&c->async, 0) < 0 || loop_watch_start(&c->over, 0) < 0)
         return -ENOMEM;
     return ibv_req_notify_cq(c->cq, 0) == 0 ? 0 : -EIO;
 }
@@ -170,12 +169,9 @@ int card_open(struct card *c, char *err, size_t err_bytes)
 
 void card_close(struct card *c)
 {
-    if (c->completion)
-        event_free(c->completion);
-    if (c->async)
-        event_free(c->async);
-    if (c->over)
-        event_free(c->over);
+    loop_watch_stop(&c->completion);
+    loop_watch_stop(&c->async);
+    loop_watch_stop(&c->over);
     job_thread_stop(&c->jobs);
     for (uint32_t i = 0; i < TRANSPORT_REGIONS_MAX; i++)
         if (c->regions[i])

@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include "base/loop/libevent.h"
 #include "base/socket.h"
 #include "workers/transfer/engine/rdma/internal.h"
 
@@ -51,7 +53,8 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 
 static int make(struct channel *c, struct rdma *r, int fd)
 {
-    c->bev = bufferevent_socket_new(r->config.base, fd, BEV_OPT_CLOSE_ON_FREE);
+    c->bev = bufferevent_socket_new(loop_event_base(r->config.loop), fd,
+                                    BEV_OPT_CLOSE_ON_FREE);
     if (!c->bev)
         return -ENOMEM;
     bufferevent_setcb(c->bev, on_read, NULL, on_event, c);
@@ -64,8 +67,9 @@ int channel_connect(struct channel *c, struct rdma *r, const char *host,
 {
     int rc = make(c, r, -1);
 
-    if (rc == 0 && bufferevent_socket_connect_hostname(
-                       c->bev, r->config.dns, AF_UNSPEC, host, port) < 0)
+    if (rc == 0 &&
+        bufferevent_socket_connect_hostname(
+            c->bev, loop_dns_base(r->config.dns), AF_UNSPEC, host, port) < 0)
         rc = -EHOSTUNREACH;
     if (rc < 0)
         channel_fini(c);
@@ -78,7 +82,7 @@ int channel_take(struct channel *c, struct rdma *r, int fd)
 
     if (rc < 0) {
         if (!c->bev)
-            evutil_closesocket(fd);
+            close(fd);
         channel_fini(c);
         return rc;
     }

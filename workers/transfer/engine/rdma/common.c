@@ -1,10 +1,10 @@
 /* For all files of the module: the log, registered memory, and marks on paths
  * and offers for the next turn. */
 #include <errno.h>
-#include <event2/event.h>
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/rdma/internal.h"
 
 void rdma_log(const struct rdma *r, int level, const char *format, ...)
@@ -47,7 +47,7 @@ int rdma_region_of(const struct rdma *r, const void *memory, uint64_t bytes)
 
 void rdma_turn_soon(struct rdma *r)
 {
-    event_active(r->turn, EV_TIMEOUT, 0);
+    loop_defer(&r->turn);
 }
 
 void path_mark(struct rdma_path *p)

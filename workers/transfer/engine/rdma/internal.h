@@ -18,6 +18,7 @@
 #include <sys/queue.h>
 
 #include "base/crew.h"
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/rdma/rdma.h"
 #include "workers/transfer/engine/rdma/sieve.h"
 #include "workers/transfer/engine/rdma/spread.h"
@@ -25,7 +26,6 @@
 #include "workers/transfer/engine/rdma/wire.h"
 
 struct bufferevent;
-struct event;
 struct listener;
 
 /* Most ops of a path, and most slices of an op. */
@@ -116,7 +116,7 @@ struct card {
     struct ibv_comp_channel *channel;
     struct ibv_cq *cq;
     unsigned n_events; /* events of cq not acknowledged yet */
-    struct event *completion, *async, *over;
+    struct loop_watch completion, async, over;
     struct ibv_mr *regions[TRANSPORT_REGIONS_MAX];
     union ibv_gid gid;
     uint16_t lid;
@@ -238,7 +238,7 @@ struct rdma_path {
     struct channel channel;
     struct wire_descriptor peer;
     struct spread *spread;
-    struct event *timer;
+    struct loop_timer timer;
     struct end *ends[SPREAD_RAILS_MAX];  /* of each rail; NULL = none */
     uint32_t attempts[SPREAD_RAILS_MAX]; /* failed attempts of each rail */
     struct end_list all;                 /* end points, dying ones included */
@@ -294,7 +294,7 @@ int path_granted(struct rdma_path *p, uint64_t id);
 /* Takes REVOKE. Returns 0, -EPROTO (an unknown grant), -ENOMEM, or -ENOBUFS. */
 int path_revoke(struct rdma_path *p, uint64_t id);
 /* For path_open.c. */
-void path_on_timer(int, short, void *arg);
+void path_on_timer(void *arg);
 void path_free(struct rdma_path *p);
 void path_fail_ends(struct rdma_path *p);
 /* Notes that the port of this side's card `rail` came up or went down. */
@@ -398,8 +398,8 @@ struct rdma {
     struct spread_config spread;
     struct topology topology;
     struct listener *listener;
-    struct event *turn; /* calls up->turn() */
-    struct event *tick;
+    struct loop_timer turn; /* calls up->turn() */
+    struct loop_timer tick;
     struct card cards[SPREAD_RAILS_MAX];
     uint32_t n_cards;
     struct region {

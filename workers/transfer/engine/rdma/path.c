@@ -1,15 +1,14 @@
 /* Paths: the side that reads a peer's memory. */
 #include <errno.h>
-#include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/rdma/internal.h"
 
-void path_on_timer(int, short, void *arg)
+void path_on_timer(void *arg)
 {
     struct rdma_path *p = arg;
     struct rdma *r = p->rdma;
@@ -32,7 +31,7 @@ void path_on_timer(int, short, void *arg)
 void path_free(struct rdma_path *p)
 {
     channel_fini(&p->channel);
-    event_loop_drop(p->timer);
+    loop_timer_stop(&p->timer);
     spread_free(p->spread);
     free(p->grants);
     free(p->leaving);
@@ -142,9 +141,9 @@ static void set_timer(struct rdma_path *p)
     if (p->rc != 0 && !waits)
         due_us = INT64_MAX;
     if (due_us == INT64_MAX)
-        event_del(p->timer);
+        loop_timer_stop(&p->timer);
     else
-        event_loop_wait(p->timer, due_us > now_us ? due_us - now_us : 1);
+        loop_timer_start(&p->timer, due_us > now_us ? due_us - now_us : 1);
 }
 
 void path_pump(struct rdma_path *p)

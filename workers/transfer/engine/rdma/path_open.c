@@ -1,9 +1,9 @@
 /* Paths: the functions of transport_ops. */
 #include <errno.h>
-#include <event2/event.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/rdma/internal.h"
 
 static void set_rails(struct rdma_path *p)
@@ -36,8 +36,8 @@ new_path(struct rdma *r, const struct transport_path_ops *ops, void *arg)
     p->channel.gone = path_channel_gone;
     p->channel.opened = path_opened;
     p->channel.arg = p;
-    p->timer = event_new(r->config.base, -1, 0, path_on_timer, p);
-    if (!p->timer || spread_new(&r->spread, r->n_cards, &p->spread) < 0) {
+    loop_timer_init(r->config.loop, &p->timer, path_on_timer, p);
+    if (spread_new(&r->spread, r->n_cards, &p->spread) < 0) {
         path_free(p);
         return NULL;
     }

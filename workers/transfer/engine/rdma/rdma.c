@@ -2,16 +2,15 @@
 #include "workers/transfer/engine/rdma/rdma.h"
 
 #include <errno.h>
-#include <event2/event.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/event_loop.h"
 #include "base/listener.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/rdma/internal.h"
 
 #define TICK_US 250000
@@ -59,12 +58,12 @@ static void turn(struct rdma *r)
     }
 }
 
-static void on_turn(evutil_socket_t, short, void *arg)
+static void on_turn(void *arg)
 {
     turn(arg);
 }
 
-static void on_tick(evutil_socket_t, short, void *arg)
+static void on_tick(void *arg)
 {
     struct rdma *r = arg;
     struct rdma_offer *o;
@@ -204,8 +203,8 @@ static void rdma_free(struct transport *t)
     drain(r);
     for (uint32_t i = 0; i < SPREAD_RAILS_MAX; i++)
         card_close(&r->cards[i]);
-    event_loop_drop(r->turn);
-    event_loop_drop(r->tick);
+    loop_timer_stop(&r->turn);
+    loop_timer_stop(&r->tick);
     sieve_free(r->sieve);
     free(r->ends);
     free(r);
@@ -299,15 +298,14 @@ static int begin(struct rdma *r, char *err, size_t err_bytes)
     char why[300];
     int rc;
 
-    r->turn = event_new(r->config.base, -1, 0, on_turn, r);
-    r->tick = event_new(r->config.base, -1, EV_PERSIST, on_tick, r);
-    if (!r->turn || !r->tick || event_loop_wait(r->tick, TICK_US) < 0 ||
-        make_ends(r) < 0)
+    loop_timer_init(r->config.loop, &r->turn, on_turn, r);
+    loop_timer_init(r->config.loop, &r->tick, on_tick, r);
+    if (loop_timer_repeat(&r->tick, TICK_US) < 0 || make_ends(r) < 0)
         return error_say(err, err_bytes, -ENOMEM, "out of memory");
     rc = open_cards(r, err, err_bytes);
     if (rc < 0)
         return rc;
-    rc = listener_new(r->config.base, r->config.listen_host,
+    rc = listener_new(r->config.loop, r->config.listen_host,
                       r->config.listen_port, rdma_accept, r, &r->listener, why,
                       sizeof(why));
     if (rc < 0)

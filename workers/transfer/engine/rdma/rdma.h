@@ -12,12 +12,12 @@
 #define RDMA_CREDITS_DEFAULT 32u
 #define RDMA_END_POINTS_DEFAULT 256u
 
-struct event_base;
-struct evdns_base;
+struct loop;
+struct loop_dns;
 
 struct rdma_config {
-    struct event_base *base; /* borrowed, like all pointers here */
-    struct evdns_base *dns;  /* NULL = addresses only */
+    struct loop *loop;       /* borrowed, like all pointers here */
+    struct loop_dns *dns;    /* NULL = addresses only */
     const char *listen_host; /* for the connections that set up queue pairs */
     uint16_t listen_port;    /* 0 = any free port */
     const char *devices;     /* names separated by commas; "" = all */

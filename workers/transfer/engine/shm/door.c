@@ -2,7 +2,6 @@
  * connection carries one packet in each direction. The socket has a random
  * abstract name. */
 #include <errno.h>
-#include <event2/event.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/shm/internal.h"
 
 #define BACKLOG 64
@@ -46,7 +45,7 @@ static void caller_free(struct shm_caller *c)
 {
     TAILQ_REMOVE(&c->shm->callers, c, link);
     c->shm->n_callers--;
-    event_loop_drop(c->event);
+    loop_watch_stop(&c->watch);
     close(c->fd);
     free(c);
 }
@@ -99,31 +98,31 @@ static void hand_out(const struct shm *s, int fd)
     (void)n;
 }
 
-static void on_token(evutil_socket_t fd, short what, void *arg)
+static void on_token(void *arg, unsigned what)
 {
     struct shm_caller *c = arg;
     uint8_t token[SHM_TOKEN_BYTES];
 
-    if ((what & EV_READ) &&
-        recv(fd, token, sizeof(token), MSG_DONTWAIT) == sizeof(token) &&
+    if ((what & LOOP_READ) &&
+        recv(c->fd, token, sizeof(token), MSG_DONTWAIT) == sizeof(token) &&
         c->shm->n_regions > 0 && knows(c->shm, token))
-        hand_out(c->shm, fd);
+        hand_out(c->shm, c->fd);
     caller_free(c);
 }
 
-static void on_resume(evutil_socket_t, short, void *arg)
+static void on_resume(void *arg)
 {
-    const struct shm *s = arg;
+    struct shm *s = arg;
 
-    event_add(s->listening, NULL);
+    loop_watch_start(&s->listening, 0);
 }
 
 /* Pauses accepting: most likely no file descriptors are left. The socket stays
  * readable, so without a pause the loop would spin. */
-static void pause_listening(const struct shm *s)
+static void pause_listening(struct shm *s)
 {
-    event_del(s->listening);
-    event_loop_wait(s->resume, SHM_PAUSE_US);
+    loop_watch_stop(&s->listening);
+    loop_timer_start(&s->resume, SHM_PAUSE_US);
 }
 
 /* Any process on this machine can connect to the socket. So that silent callers
@@ -134,14 +133,13 @@ static void make_room(const struct shm *s)
     struct shm_caller *first = TAILQ_FIRST(&s->callers);
 
     if (s->n_callers == SHM_CALLERS_MAX)
-        on_token(first->fd, EV_READ, first);
+        on_token(first, LOOP_READ);
 }
 
-static void on_caller(evutil_socket_t listen_fd, short, void *arg)
+static void on_caller(void *arg, unsigned)
 {
-    const struct timeval patience = {.tv_sec = SHM_PATIENCE_S};
     struct shm *s = arg;
-    int fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int fd = accept4(s->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
     if (fd < 0) {
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
@@ -156,10 +154,10 @@ static void on_caller(evutil_socket_t listen_fd, short, void *arg)
     }
     c->shm = s;
     c->fd = fd;
-    c->event = event_new(s->event_base, fd, EV_READ, on_token, c);
+    loop_watch_init(s->loop, &c->watch, fd, LOOP_READ | LOOP_ONCE, on_token, c);
     TAILQ_INSERT_TAIL(&s->callers, c, link);
     s->n_callers++;
-    if (!c->event || event_add(c->event, &patience))
+    if (loop_watch_start(&c->watch, SHM_PATIENCE_US))
         caller_free(c);
 }
 
@@ -174,20 +172,18 @@ int shm_door_open(struct shm *s)
     if (bind(s->listen_fd, (struct sockaddr *)&a, n) ||
         listen(s->listen_fd, BACKLOG))
         return -errno;
-    s->listening = event_new(s->event_base, s->listen_fd, EV_READ | EV_PERSIST,
-                             on_caller, s);
-    s->resume = event_new(s->event_base, -1, 0, on_resume, s);
-    return s->listening && s->resume && event_add(s->listening, NULL) == 0
-               ? 0
-               : -ENOMEM;
+    loop_watch_init(s->loop, &s->listening, s->listen_fd, LOOP_READ, on_caller,
+                    s);
+    loop_timer_init(s->loop, &s->resume, on_resume, s);
+    return loop_watch_start(&s->listening, 0);
 }
 
 void shm_door_close(struct shm *s)
 {
     while (!TAILQ_EMPTY(&s->callers))
         caller_free(TAILQ_FIRST(&s->callers));
-    event_loop_drop(s->listening);
-    event_loop_drop(s->resume);
+    loop_watch_stop(&s->listening);
+    loop_timer_stop(&s->resume);
     if (s->listen_fd >= 0)
         close(s->listen_fd);
 }

@@ -10,6 +10,7 @@
 #ifndef WORKERS_TRANSFER_ENGINE_SHM_INTERNAL_H
 #define WORKERS_TRANSFER_ENGINE_SHM_INTERNAL_H
 
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/ops.h"
 #include "workers/transfer/engine/shm/shm.h"
 #include "workers/transfer/engine/sum.h"
@@ -24,12 +25,10 @@
 /* Most connections that have sent no token yet. */
 #define SHM_CALLERS_MAX 64u
 /* Time for sending the token, and for the answer. */
-#define SHM_PATIENCE_S 10
+#define SHM_PATIENCE_US 10000000
 /* Pause of accepting when the process is out of file descriptors. */
 #define SHM_PAUSE_US 100000
 
-struct event;
-struct event_base;
 struct shm;
 
 struct shm_region {
@@ -51,7 +50,7 @@ struct shm_told {
 struct shm_path {
     struct op_path base;
     int fd; /* socket to the peer's door; -1 = closed again */
-    struct event *event;
+    struct loop_watch watch;
     const struct shared_card *card; /* of this worker, borrowed; NULL = none */
     struct shm_region regions[TRANSPORT_REGIONS_MAX]; /* of the peer, mapped */
     uint32_t n_regions;                               /* 0 = not yet mapped */
@@ -81,7 +80,7 @@ struct shm_caller {
     TAILQ_ENTRY(shm_caller) link;
     struct shm *shm;
     int fd;
-    struct event *event;
+    struct loop_watch watch;
 };
 
 struct shm_thread {
@@ -93,15 +92,15 @@ struct shm_thread {
 struct shm {
     struct transport base;
     struct op_set set;
-    struct event_base *event_base; /* borrowed */
+    struct loop *loop; /* borrowed */
     struct shm_region regions[TRANSPORT_REGIONS_MAX];
     uint32_t n_regions;
     const struct shared_card *card; /* NULL = none */
     char boot[SHM_BOOT_BYTES];
     uint8_t name[SHM_NAME_BYTES]; /* of the socket */
     int listen_fd;
-    struct event *listening;
-    struct event *resume;             /* ends a pause of listening */
+    struct loop_watch listening;
+    struct loop_timer resume;         /* ends a pause of listening */
     TAILQ_HEAD(, shm_caller) callers; /* oldest first */
     uint32_t n_callers;
     TAILQ_HEAD(, shm_offer) offers;

@@ -1,12 +1,11 @@
 /* Paths: map a peer's memory, and read from it. */
 #include <errno.h>
-#include <event2/event.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/shm/internal.h"
 
 static struct shm_path *path_of(struct op_path *p)
@@ -18,8 +17,7 @@ void shm_hang_up(struct op_path *path)
 {
     struct shm_path *p = path_of(path);
 
-    event_loop_drop(p->event);
-    p->event = NULL;
+    loop_watch_stop(&p->watch);
     if (p->fd >= 0)
         close(p->fd);
     p->fd = -1;
@@ -55,11 +53,11 @@ static bool within(const struct shm_path *p,
     return true;
 }
 
-static void on_files(evutil_socket_t fd, short what, void *arg)
+static void on_files(void *arg, unsigned what)
 {
     struct shm_path *p = arg;
-    int n =
-        what & EV_READ ? shm_door_take(fd, p->card, p->regions) : -ETIMEDOUT;
+    int n = what & LOOP_READ ? shm_door_take(p->fd, p->card, p->regions)
+                             : -ETIMEDOUT;
 
     shm_hang_up(&p->base);
     if (n < 0) {
@@ -73,14 +71,14 @@ static void on_files(evutil_socket_t fd, short what, void *arg)
 /* Connects to the peer's socket. Returns 0, or a negative errno. */
 static int knock(struct shm *s, struct shm_path *p, const uint8_t *descriptor)
 {
-    const struct timeval patience = {.tv_sec = SHM_PATIENCE_S};
     const uint8_t *name = descriptor + SHM_BOOT_BYTES;
 
     p->fd = shm_door_knock(name, name + SHM_NAME_BYTES);
     if (p->fd < 0)
         return p->fd;
-    p->event = event_new(s->event_base, p->fd, EV_READ, on_files, p);
-    return p->event && event_add(p->event, &patience) == 0 ? 0 : -ENOMEM;
+    loop_watch_init(s->loop, &p->watch, p->fd, LOOP_READ | LOOP_ONCE, on_files,
+                    p);
+    return loop_watch_start(&p->watch, SHM_PATIENCE_US);
 }
 
 struct transport_path *shm_open_path(struct transport *transport,

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/entropy.h"
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/shm/internal.h"
 
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
@@ -115,7 +116,7 @@ static void end_grant(struct shm_offer *o, struct shm_grant *g)
 {
     LIST_REMOVE(g, link);
     LIST_INSERT_HEAD(&o->revoked, g, link);
-    bell_ring(o->shm->set.bell);
+    loop_ring(&o->shm->set.bell);
 }
 
 static void shm_revoke(struct transport_offer *offer, uint64_t grant_id)
@@ -134,7 +135,7 @@ static void shm_withdraw(struct transport_offer *offer)
     while (!LIST_EMPTY(&o->grants))
         end_grant(o, LIST_FIRST(&o->grants));
     o->withdrawn = true;
-    bell_ring(o->shm->set.bell);
+    loop_ring(&o->shm->set.bell);
 }
 
 static void free_grants(struct shm_grants *grants)
@@ -238,14 +239,14 @@ static int read_boot_id(char *boot)
     return n == SHM_BOOT_BYTES ? 0 : -EIO;
 }
 
-struct transport *shm_transport_new(struct event_base *base)
+struct transport *shm_transport_new(struct loop *loop)
 {
     struct shm *s = calloc(1, sizeof(*s));
 
     if (!s)
         return NULL;
     s->base.ops = &shm_ops;
-    s->event_base = base;
+    s->loop = loop;
     s->listen_fd = -1;
     TAILQ_INIT(&s->callers);
     s->set.wake = wake;
@@ -255,7 +256,7 @@ struct transport *shm_transport_new(struct event_base *base)
     TAILQ_INIT(&s->todo);
     pthread_cond_init(&s->more, NULL);
     random_bytes(s->name, SHM_NAME_BYTES);
-    if (op_set_init(&s->set, base, on_bell, s) || read_boot_id(s->boot) ||
+    if (op_set_init(&s->set, loop, on_bell, s) || read_boot_id(s->boot) ||
         shm_door_open(s) || shm_copy_start(s)) {
         shm_free(&s->base);
         return NULL;

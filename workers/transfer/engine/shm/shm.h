@@ -10,10 +10,10 @@
 
 #include "workers/transfer/engine/transport.h"
 
-struct event_base;
+struct loop;
 
-/* Makes the transport; `base` is borrowed. Returns it owned (free it with
+/* Makes the transport; `loop` is borrowed. Returns it owned (free it with
  * ops->free), or NULL. */
-[[nodiscard]] struct transport *shm_transport_new(struct event_base *base);
+[[nodiscard]] struct transport *shm_transport_new(struct loop *loop);
 
 #endif

@@ -1,6 +1,7 @@
 /* A stream that answers: sends memory granted to its peer. */
 #include <errno.h>
 
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/tcp/internal.h"
 
 static void queue_answer(struct tcp_stream *s, const struct tcp_answer *a)
@@ -87,7 +88,7 @@ static int break_offer(struct tcp_stream *s, const char *why)
     if (!s->offer->broken)
         s->offer->broken = why;
     tcp_io_wake(t); /* its other streams must end, too */
-    bell_ring(t->set.bell);
+    loop_ring(&t->set.bell);
     pthread_mutex_unlock(&t->set.lock);
     return -EPROTO;
 }
@@ -187,7 +188,7 @@ static void answer_end(struct tcp_stream *s, int)
         s->first_answer = (s->first_answer + 1) % TCP_ANSWERS_MAX;
     }
     s->offer->n_streams--;
-    bell_ring(t->set.bell);
+    loop_ring(&t->set.bell);
     pthread_mutex_unlock(&t->set.lock);
 }
 

@@ -107,7 +107,7 @@ int tcp_dial(struct tcp_path *p, const char *host, uint16_t port, uint32_t i)
         return -ENOMEM;
     d->path = p;
     d->number = i;
-    d->conn = frame_conn_connect(t->config.base, t->config.dns, host, port,
+    d->conn = frame_conn_connect(t->config.loop, t->config.dns, host, port,
                                  &limits, &dial_ops, d);
     if (!d->conn) {
         free(d);

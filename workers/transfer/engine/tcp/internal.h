@@ -17,6 +17,7 @@
 #ifndef WORKERS_TRANSFER_ENGINE_TCP_INTERNAL_H
 #define WORKERS_TRANSFER_ENGINE_TCP_INTERNAL_H
 
+#include "base/loop/loop.h"
 #include "base/strangers.h"
 #include "workers/transfer/engine/ops.h"
 #include "workers/transfer/engine/sum.h"
@@ -37,8 +38,6 @@
 /* A peer that receives no byte for this long counts as gone. */
 #define TCP_SEND_US 5000000
 
-struct event;
-struct event_base;
 struct tcp;
 struct tcp_stream;
 
@@ -101,8 +100,8 @@ TAILQ_HEAD(tcp_streams, tcp_stream);
 /* One I/O thread. */
 struct tcp_io {
     struct tcp *tcp;
-    struct event_base *base;
-    struct bell *wake;
+    struct loop *loop;
+    struct loop_bell wake;
     pthread_t thread;
     bool started;
     struct tcp_streams streams; /* used by this thread only */
@@ -153,8 +152,8 @@ struct tcp_stream {
     struct tcp_io *io;
     const struct tcp_role *role;
     int fd;
-    struct event *readable;
-    struct event *writable;
+    struct loop_watch readable;
+    struct loop_watch writable;
     bool resting; /* does not read until it has sent */
     /* If it asks: */
     struct tcp_path *path;

@@ -1,18 +1,17 @@
 /* The I/O threads: each has an event loop and some of the streams. */
 #include <errno.h>
-#include <event2/event.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/event_loop.h"
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/tcp/internal.h"
 
 static void stream_free(struct tcp_stream *s)
 {
-    event_loop_drop(s->readable);
-    event_loop_drop(s->writable);
+    loop_watch_stop(&s->readable);
+    loop_watch_stop(&s->writable);
     sum_run_free(s->sum);
     close(s->fd);
     free(s);
@@ -21,9 +20,7 @@ static void stream_free(struct tcp_stream *s)
 /* Waits for input, with a timeout for streams that send no token. */
 static int read_on(struct tcp_stream *s)
 {
-    const struct timeval patience = {.tv_sec = TCP_TOKEN_US / 1000000};
-
-    return event_add(s->readable, &patience);
+    return loop_watch_start(&s->readable, TCP_TOKEN_US);
 }
 
 static void stream_end(struct tcp_stream *s, int rc)
@@ -37,11 +34,9 @@ static void stream_end(struct tcp_stream *s, int rc)
  * wake-up is no progress. */
 static int write_on(struct tcp_stream *s)
 {
-    const struct timeval patience = {.tv_sec = TCP_SEND_US / 1000000};
-
-    return event_pending(s->writable, EV_WRITE, NULL)
+    return loop_watch_pending(&s->writable)
                ? 0
-               : event_add(s->writable, &patience);
+               : loop_watch_start(&s->writable, TCP_SEND_US);
 }
 
 /* Sends ready output and waits for the next event. rc is the result of
@@ -53,7 +48,7 @@ static void stream_go(struct tcp_stream *s, int rc)
     if (out == 0 && write_on(s))
         out = -ENOMEM;
     if (out == 0 && rc == 1 && !s->resting) {
-        event_del(s->readable);
+        loop_watch_stop(&s->readable);
         s->resting = true;
     } else if (out > 0 && s->resting) {
         s->resting = false;
@@ -64,29 +59,30 @@ static void stream_go(struct tcp_stream *s, int rc)
         stream_end(s, out);
 }
 
-static void on_readable(evutil_socket_t, short what, void *arg)
+static void on_readable(void *arg, unsigned what)
 {
     struct tcp_stream *s = arg;
 
-    if (!(what & EV_TIMEOUT))
+    if (!(what & LOOP_LATE))
         stream_go(s, s->role->read(s));
     else if (!s->path && !s->offer)
         stream_end(s, -ETIMEDOUT);
 }
 
-static void on_writable(evutil_socket_t, short what, void *arg)
+static void on_writable(void *arg, unsigned what)
 {
-    stream_go(arg, what & EV_TIMEOUT ? -ETIMEDOUT : 0);
+    stream_go(arg, what & LOOP_LATE ? -ETIMEDOUT : 0);
 }
 
 static void stream_begin(struct tcp_stream *s)
 {
-    struct event_base *base = s->io->base;
+    struct loop *loop = s->io->loop;
 
     TAILQ_INSERT_TAIL(&s->io->streams, s, link);
-    s->readable = event_new(base, s->fd, EV_READ | EV_PERSIST, on_readable, s);
-    s->writable = event_new(base, s->fd, EV_WRITE, on_writable, s);
-    if (!s->readable || !s->writable || read_on(s))
+    loop_watch_init(loop, &s->readable, s->fd, LOOP_READ, on_readable, s);
+    loop_watch_init(loop, &s->writable, s->fd, LOOP_WRITE | LOOP_ONCE,
+                    on_writable, s);
+    if (read_on(s))
         stream_end(s, -ENOMEM);
 }
 
@@ -109,14 +105,14 @@ static void on_wake(void *arg)
         stream_go(s, leaving ? -ECANCELED : s->role->look(s));
     }
     if (leaving)
-        event_base_loopbreak(io->base);
+        loop_stop(io->loop);
 }
 
 static void *run(void *arg)
 {
     struct tcp_io *io = arg;
 
-    event_base_loop(io->base, EVLOOP_NO_EXIT_ON_EMPTY);
+    loop_run(io->loop);
     return NULL;
 }
 
@@ -128,9 +124,10 @@ int tcp_io_start(struct tcp *t)
         io->tcp = t;
         TAILQ_INIT(&io->streams);
         TAILQ_INIT(&io->fresh);
-        io->base = event_loop_new(1);
-        io->wake = io->base ? bell_new(io->base, on_wake, io) : NULL;
-        if (!io->wake || pthread_create(&io->thread, NULL, run, io))
+        io->loop = loop_new();
+        if (!io->loop ||
+            loop_bell_init(io->loop, &io->wake, false, on_wake, io) ||
+            pthread_create(&io->thread, NULL, run, io))
             return -ENOMEM;
         io->started = true;
     }
@@ -147,14 +144,13 @@ void tcp_io_stop(struct tcp *t)
         pthread_mutex_lock(&t->set.lock);
         io->leaving = true;
         pthread_mutex_unlock(&t->set.lock);
-        bell_ring(io->wake);
+        loop_ring(&io->wake);
         pthread_join(io->thread, NULL);
     }
     /* Frees the bells last: each thread may wake the others until it ends. */
     for (uint32_t i = 0; i < t->config.streams; i++) {
-        bell_free(t->ios[i].wake);
-        if (t->ios[i].base)
-            event_base_free(t->ios[i].base);
+        loop_bell_fini(&t->ios[i].wake);
+        loop_free(t->ios[i].loop);
     }
 }
 
@@ -185,6 +181,6 @@ int tcp_io_add(struct tcp *t, int fd, struct tcp_path *path)
         strangers_add_socket(&t->unbound, &s->stranger, fd);
     TAILQ_INSERT_TAIL(&s->io->fresh, s, link);
     pthread_mutex_unlock(&t->set.lock);
-    bell_ring(s->io->wake);
+    loop_ring(&s->io->wake);
     return 0;
 }

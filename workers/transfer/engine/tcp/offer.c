@@ -1,6 +1,7 @@
 /* Offers and grants: which memory peers may read here. */
 #include <errno.h>
 
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/tcp/internal.h"
 
 /* Compares in constant time. */
@@ -97,7 +98,7 @@ static void leave(struct tcp_grant *g)
 
     LIST_REMOVE(g, link);
     LIST_INSERT_HEAD(&t->revoked, g, link);
-    bell_ring(t->set.bell);
+    loop_ring(&t->set.bell);
 }
 
 void tcp_grant_unuse(struct tcp_grant *g)

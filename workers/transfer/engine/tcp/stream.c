@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/tcp/internal.h"
 
 /* Bytes read at once of a body to be dropped. */
@@ -95,5 +96,5 @@ int64_t tcp_stream_body(struct tcp_stream *s)
 void tcp_io_wake(struct tcp *t)
 {
     for (uint32_t i = 0; i < t->config.streams; i++)
-        bell_ring(t->ios[i].wake);
+        loop_ring(&t->ios[i].wake);
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/entropy.h"
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/tcp/internal.h"
 
 static struct tcp *tcp_of(struct transport *t)
@@ -135,7 +136,7 @@ static void tcp_withdraw(struct transport_offer *offer)
     }
     pthread_mutex_unlock(&o->tcp->set.lock);
     tcp_io_wake(o->tcp);
-    bell_ring(o->tcp->set.bell);
+    loop_ring(&o->tcp->set.bell);
 }
 
 static void offer_free(struct tcp_offer *o)
@@ -259,7 +260,7 @@ struct transport *tcp_transport_new(const struct tcp_config *config)
     strangers_init(&t->unbound);
     TAILQ_INIT(&t->offers);
     LIST_INIT(&t->revoked);
-    if (op_set_init(&t->set, config->base, on_bell, t) || tcp_io_start(t)) {
+    if (op_set_init(&t->set, config->loop, on_bell, t) || tcp_io_start(t)) {
         tcp_free(&t->base);
         return NULL;
     }
@@ -279,7 +280,7 @@ static bool make_room(struct tcp *t)
         strangers_remove(&t->unbound, surplus);
         s->leaving = true;
         t->n_leaving++;
-        bell_ring(s->io->wake);
+        loop_ring(&s->io->wake);
     }
     pthread_mutex_unlock(&t->set.lock);
     return room;

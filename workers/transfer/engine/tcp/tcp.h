@@ -19,12 +19,12 @@
 
 #define TCP_STREAMS_MAX 8u
 
-struct evdns_base;
-struct event_base;
+struct loop;
+struct loop_dns;
 
 struct tcp_config {
-    struct event_base *base;       /* borrowed, like all pointers here */
-    struct evdns_base *dns;        /* NULL = addresses only */
+    struct loop *loop;             /* borrowed, like all pointers here */
+    struct loop_dns *dns;          /* NULL = addresses only */
     const struct secret *secret;   /* NULL = none */
     const struct msg_hello *hello; /* this worker's, with another kind */
     uint32_t streams; /* to each peer, and threads: 1 to TCP_STREAMS_MAX */

@@ -1,0 +1,34 @@
+/* The table that an implementation of base/loop/loop.h fills in. Included by
+ * implementations only. */
+#ifndef BASE_LOOP_OPS_H
+#define BASE_LOOP_OPS_H
+
+#include "base/loop/loop.h"
+
+/* Each function is as the one of loop.h with its name. The loop's functions
+ * have filled in the public members of timers and watches. */
+struct loop_ops {
+    void (*free)(struct loop *loop);
+    int (*run)(struct loop *loop);
+    void (*stop)(struct loop *loop);
+    int (*turn)(struct loop *loop, int64_t wait_us);
+    int64_t (*now_us)(const struct loop *loop);
+    int64_t (*turn_us)(const struct loop *loop);
+    void (*timer_init)(struct loop_timer *t);
+    int (*timer_start)(struct loop_timer *t, int64_t us);
+    void (*timer_defer)(struct loop_timer *t);
+    void (*timer_stop)(struct loop_timer *t);
+    bool (*timer_pending)(const struct loop_timer *t);
+    void (*watch_init)(struct loop_watch *w, bool signal, bool first);
+    int (*watch_start)(struct loop_watch *w, int64_t patience_us);
+    void (*watch_stop)(struct loop_watch *w);
+    bool (*watch_pending)(const struct loop_watch *w);
+    void (*watch_report)(struct loop_watch *w, unsigned what);
+};
+
+/* The beginning of an implementation's own struct. */
+struct loop {
+    const struct loop_ops *ops;
+};
+
+#endif

@@ -1,0 +1,45 @@
+/*
+ * Loops whose time passes as a test wishes: the loops of several processes in
+ * one program, on one time. Timers, deferred calls and reports of watches stand
+ * in one queue, ordered by time, and at the same time by a number that the test
+ * draws from its seed: the same seed gives the same order of all calls.
+ *
+ * A timer runs a microsecond after it was started at the earliest, so calls
+ * deferred before that come first, as in a loop of libevent. Descriptors are
+ * numbers: nothing asks the kernel, and virtual_ready() is what reports them.
+ * Signals do not come.
+ */
+#ifndef BASE_LOOP_VIRTUAL_H
+#define BASE_LOOP_VIRTUAL_H
+
+#include "base/loop/loop.h"
+
+struct virtual_time;
+
+/* Makes a time that begins at now_us. tie(arg) draws the numbers. Returns it
+ * owned, or NULL: out of memory. */
+[[nodiscard]] struct virtual_time *
+virtual_time_new(int64_t now_us, uint32_t (*tie)(void *arg), void *arg);
+
+/* Frees it, after its loops. NULL is a no-op. */
+void virtual_time_free(struct virtual_time *time);
+
+int64_t virtual_time_us(const struct virtual_time *time);
+
+/* Makes the loop of one process, which loop_free() frees. Returns it owned, or
+ * NULL: out of memory. */
+[[nodiscard]] struct loop *virtual_loop_new(struct virtual_time *time);
+
+/* Makes the first call that is due by until_us, at its time. Returns false if
+ * there is none: it is until_us then. O(log n) of the calls that wait. */
+bool virtual_time_step(struct virtual_time *time, int64_t until_us);
+
+/* Stops a process until until_us: nothing of its loop is called before. A time
+ * in the past lets it go on. */
+void virtual_loop_pause(struct loop *loop, int64_t until_us);
+
+/* Reports a descriptor to the loop's watches that wait for some of `what`, once
+ * each. O(n) of all that waits. */
+void virtual_ready(struct loop *loop, int fd, unsigned what);
+
+#endif
