@@ -1,7 +1,8 @@
 """What an installed Conductor has beside its programs: pages and completions
 name every option, units are right, each file is in a package, and the
 configurations of packages, container and Kubernetes are ones that it takes. The
-chart, rendered by Helm, is what the manifests are."""
+chart, rendered by Helm, is what the manifests are. tools/release says what is
+wrong before it begins."""
 import copy
 import fnmatch
 import glob
@@ -327,3 +328,35 @@ class Chart(Manifests):
         chart = self.objects(read(self.CHART, 'Chart.yaml'))[0]
         self.assertEqual((chart['version'], chart['appVersion']),
                          (version[1], version[1]))
+
+
+class Release(Case):
+    """What tools/release refuses before it makes anything."""
+    RELEASE = os.path.join(ROOT, 'tools', 'release')
+
+    def test_help(self):
+        status, text, _ = self.run_program(self.RELEASE, '--help')
+        self.assertEqual(status, 0)
+        for word in '--debian', '--arch', 'SHA256SUMS', 'examples:':
+            self.assertIn(word, text)
+
+    def test_wrong_options(self):
+        for words, said in (
+                (('--arch', 'mips'), "--arch: 'mips' is not one of: "),
+                (('--debian', '11'), "--debian: '11' is not one of: 12 13"),
+                (('--mirror', 'ftp'), "--mirror: 'ftp' is not an address"),
+                (('--base', self.folder), '--base: '),
+                (('--out', __file__), '--out: '),
+                (('--fast',), "unknown option '--fast'")):
+            status, _, text = self.run_program(self.RELEASE, *words)
+            self.assertEqual(status, 2, words)
+            self.assertIn('release: ' + said, text)
+
+    def test_missing_tool(self):
+        for name in 'bash', 'dirname', 'realpath', 'git':
+            os.symlink(shutil.which(name), os.path.join(self.folder, name))
+        done = subprocess.run([self.RELEASE], capture_output=True, text=True,
+                              check=False, env={'PATH': self.folder})
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, 'release: debootstrap is not installed: '
+                          'apt-get install debootstrap\n'))
