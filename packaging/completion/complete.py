@@ -8,6 +8,7 @@ usage: complete.py bash|zsh PROGRAM NAME
            commands, and --config-reference, where it has them)
   NAME     what it is called
 """
+import os
 import re
 import subprocess
 import sys
@@ -52,6 +53,7 @@ class Program:
 
 
 def ask(*command):
+    command = os.environ.get('RUN_WITH', '').split() + list(command)
     return subprocess.run(command, capture_output=True, text=True, check=True,
                           stdin=subprocess.DEVNULL).stdout
 

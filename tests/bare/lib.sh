@@ -18,16 +18,16 @@ need_bare_root() {
   [[ -n $1$2 ]] || die 'no mirror in /etc/apt; use --mirror'
 }
 
-# make_bare_root FOLDER BASE MIRROR: a copy of the root file system BASE, or a
-# new one from the mirror, with what this machine needs to reach its packages:
-# sources, keys, proxies, names, certificates.
+# make_bare_root FOLDER BASE MIRROR [SUITE]: a copy of the root file system BASE,
+# or a new one from the mirror, with what this machine needs to reach its
+# packages: sources, keys, proxies, names, certificates.
 make_bare_root() {
-  local bare=$1 base=$2 mirror=$3 path
+  local bare=$1 base=$2 mirror=$3 suite=${4:-bookworm} path
   if [[ -n $base ]]; then
     cp -a "$base/." "$bare"
   else
     echo '== making a bare root file system'
-    debootstrap --variant=minbase bookworm "$bare" "$mirror" >/dev/null
+    debootstrap --variant=minbase "$suite" "$bare" "$mirror" >/dev/null
   fi
   cp -a /etc/apt/. "$bare/etc/apt/"
   [[ ! -e /etc/apt/sources.list ]] && rm -f "$bare/etc/apt/sources.list"

@@ -1,6 +1,9 @@
 """What an installed Conductor has beside its programs: pages and completions
 name every option, units are right, each file is in a package, and the
-configurations of packages, container and Kubernetes are ones that it takes."""
+configurations of packages, container and Kubernetes are ones that it takes. The
+chart, rendered by Helm, is what the manifests are. tools/release says what is
+wrong before it begins."""
+import copy
 import fnmatch
 import glob
 import importlib.util
@@ -191,7 +194,8 @@ class Packages(Case):
                     self.assertTrue(os.path.exists(os.path.join(
                         ROOT, line.split()[0])), line)
                 else:
-                    wanted[line] = 0
+                    wanted[line.replace('${env:UNITS}',
+                                        'lib/systemd/system')] = 0
         installed = json.loads(done.stdout).values()
         prefix = os.path.commonpath(
             [p for p in installed if p.startswith('/')])
@@ -221,58 +225,33 @@ class Packages(Case):
                          rf'\Aconductor \({re.escape(version[1])}-\d+\) ')
 
 
-class Configurations(Case):
-    """What is shipped is what conductor -t takes."""
+class Manifests(Case):
+    """What cases about objects of Kubernetes share."""
 
     def takes(self, text, **change):
         self.check_config({**json.loads(text), **change}, 0)
 
-    def test_package_and_container(self):
-        self.takes(read(PACKAGING, 'conductor.json'))
-        self.takes(read(PACKAGING, 'container', 'conductor.json'))
+    def manifest(self, name):
+        return self.objects(read(PACKAGING, 'kubernetes', name))
 
-    def test_pages(self):
-        """Each configuration in a page is one that the conductor takes."""
-        self.write('engines.json', '{"engines": []}')
-        os.chmod(self.write('engine.key', 'k' * 32), 0o600)
-        taken = 0
-        for page in glob.glob(os.path.join(ROOT, 'docs', '*', '*.md')):
-            for text in re.findall(r'(?ms)^ *```json\n(.*?)^ *```', read(page)):
-                if re.search('"(listen|engines)":', text) and '"tls_' not in text:
-                    self.takes(text)
-                    taken += 1
-        self.assertGreater(taken, 8)
-
-    def test_kubernetes(self):
-        self.kubernetes('conductor.yaml')
-
-    def test_kubernetes_several(self):
-        by_kind, config = self.kubernetes('several.yaml')
-        host = re.match(r'redis://([a-z0-9-]+):6379/',
-                        config['state']).group(1)
-        self.assertEqual(by_kind['Service'][host]['spec']['ports'][0]['port'],
-                         6379)
-        self.assertLess(
-            by_kind['PodDisruptionBudget']['conductor']['spec'][
-                'minAvailable'],
-            by_kind['Deployment']['conductor']['spec']['replicas'])
-
-    def kubernetes(self, name):
-        """Checks a manifest; returns its objects, and its configuration."""
+    def objects(self, text):
         if not importlib.util.find_spec('yaml'):
             self.skipTest('no python3-yaml')
         import yaml
-        objects = list(yaml.safe_load_all(read(PACKAGING, 'kubernetes',
-                                               name)))
+        return list(yaml.safe_load_all(text))
+
+    def kubernetes(self, objects, name='conductor'):
+        """Checks the objects of a conductor of that name; returns them by kind,
+        and its configuration."""
         by_kind = {}
         for o in objects:
             by_kind.setdefault(o['kind'], {})[o['metadata']['name']] = o
-        text = by_kind['ConfigMap']['conductor']['data']['conductor.json']
+        text = by_kind['ConfigMap'][name]['data']['conductor.json']
         key = self.write('admin.key', 'k' * 32)
         os.chmod(key, 0o600)
         self.takes(text, admin_key_file=key)
         config = json.loads(text)
-        pod = by_kind['Deployment']['conductor']['spec']['template']['spec']
+        pod = by_kind['Deployment'][name]['spec']['template']['spec']
         self.assertGreater(
             pod['terminationGracePeriodSeconds'] * 1000,
             config['drain_wait_ms'] + config['drain_limit_ms'])
@@ -288,10 +267,160 @@ class Configurations(Case):
             'http': int(config['listen'].split(':')[1]),
             'admin': int(config['admin_listen'].split(':')[1])})
         # The key that is to be replaced keeps it from starting.
-        secret = by_kind['Secret']['conductor']['stringData']['admin.key']
-        self.assertLess(len(secret), 16)
+        if 'Secret' in by_kind:
+            key = by_kind['Secret'][name]['stringData']['admin.key']
+            self.assertLess(len(key), 16)
         if importlib.util.find_spec('kubernetes_validate'):
             import kubernetes_validate
             for o in objects:
                 kubernetes_validate.validate(o, '1.29', strict=True)
         return by_kind, config
+
+
+class Configurations(Manifests):
+    """What is shipped is what conductor -t takes."""
+
+    def test_pages(self):
+        """Each configuration in a page is one that the conductor takes."""
+        self.write('engines.json', '{"engines": []}')
+        os.chmod(self.write('engine.key', 'k' * 32), 0o600)
+        taken = 0
+        for page in glob.glob(os.path.join(ROOT, 'docs', '*', '*.md')):
+            for text in re.findall(r'(?ms)^ *```json\n(.*?)^ *```', read(page)):
+                if re.search('"(listen|engines)":', text) and '"tls_' not in text:
+                    self.takes(text)
+                    taken += 1
+        self.assertGreater(taken, 8)
+
+    def test_package_and_container(self):
+        self.takes(read(PACKAGING, 'conductor.json'))
+        self.takes(read(PACKAGING, 'container', 'conductor.json'))
+
+    def test_kubernetes(self):
+        self.kubernetes(self.manifest('conductor.yaml'))
+
+    def test_kubernetes_several(self):
+        by_kind, config = self.kubernetes(self.manifest('several.yaml'))
+        host = re.match(r'redis://([a-z0-9-]+):6379/',
+                        config['state']).group(1)
+        self.assertEqual(by_kind['Service'][host]['spec']['ports'][0]['port'],
+                         6379)
+        self.assertLess(
+            by_kind['PodDisruptionBudget']['conductor']['spec'][
+                'minAvailable'],
+            by_kind['Deployment']['conductor']['spec']['replicas'])
+
+
+class Chart(Manifests):
+    """By Helm itself, as a library."""
+    CHART = os.path.join(PACKAGING, 'kubernetes', 'chart')
+
+    def setUp(self):
+        super().setUp()
+        if not importlib.util.find_spec('helm_python'):
+            self.skipTest('no helm-python-sdk')
+        import helm_python
+        self.helm = helm_python
+
+    def render(self, values, name='conductor'):
+        chart = self.helm.Chart.load(self.CHART)
+        self.addCleanup(chart.close)
+        chart.validate_schema(values)
+        text, = chart.render(values, name=name).values()
+        return self.objects(text)
+
+    @staticmethod
+    def comparable(objects):
+        """Without what is Kubernetes' own default, and the configuration as
+        data."""
+        objects = copy.deepcopy(objects)
+        for o in objects:
+            if o['kind'] == 'ConfigMap':
+                o['data'] = json.loads(o['data']['conductor.json'])
+            if o['kind'] == 'Deployment':
+                for container in o['spec']['template']['spec']['containers']:
+                    if container.get('imagePullPolicy') == 'IfNotPresent':
+                        del container['imagePullPolicy']
+        return sorted(objects, key=lambda o: (o['kind'],
+                                              o['metadata']['name']))
+
+    def test_is_the_manifests(self):
+        self.maxDiff = None
+        for values, name in (({}, 'conductor.yaml'),
+                             ({'replicas': 3}, 'several.yaml')):
+            rendered = self.render({'adminKey': 'REPLACE-ME', **values})
+            self.assertEqual(self.comparable(rendered),
+                             self.comparable(self.manifest(name)), name)
+
+    def test_other_values(self):
+        by_kind, config = self.kubernetes(self.render(
+            {'adminKeySecret': 'my-key', 'replicas': 2,
+             'image': {'repository': 'r.example/c', 'tag': 't'},
+             'engines': {'selector': {'app': 'mine'}, 'port': 9000},
+             'config': {'drain_wait_ms': 1, 'drain_limit_ms': 300500,
+                        'policy': 'round_robin'}}, 'west'), 'west')
+        self.assertNotIn('Secret', by_kind)
+        pod = by_kind['Deployment']['west']['spec']['template']['spec']
+        self.assertEqual(pod['containers'][0]['image'], 'r.example/c:t')
+        self.assertEqual(pod['terminationGracePeriodSeconds'], 311)
+        self.assertEqual(pod['volumes'][1]['secret']['secretName'], 'my-key')
+        self.assertEqual((config['policy'], config['state'],
+                          config['engines'][0]['url']),
+                         ('round_robin', 'redis://west-state:6379/0',
+                          'http://west-engines:9000'))
+        engines = by_kind['Service']['west-engines']['spec']
+        self.assertEqual((engines['selector'], engines['ports'][0]['port']),
+                         ({'app': 'mine'}, 9000))
+        self.assertEqual(by_kind['PodDisruptionBudget']['west']['spec'][
+            'minAvailable'], 1)
+
+    def test_wrong_values(self):
+        for values, said in (
+                ({}, 'adminKey: give a key'),
+                ({'adminKey': 'k', 'replica': 2}, 'replica'),
+                ({'adminKey': 'k', 'replicas': 0}, 'replicas'),
+                ({'adminKey': 'k', 'engines': {'port': 70000}}, 'port')):
+            with self.assertRaisesRegex(self.helm.HelmError, said):
+                self.render(values)
+
+    def test_lint_and_version(self):
+        report = self.helm.lint(self.CHART, {'adminKey': 'k' * 32})
+        self.assertEqual(report['total_charts_linted'], 1)
+        self.assertEqual([m for m in report['messages'] if m['severity'] > 1],
+                         [])
+        version = self.run_program(program(*CONDUCTOR), '--version')[1].split()
+        chart = self.objects(read(self.CHART, 'Chart.yaml'))[0]
+        self.assertEqual((chart['version'], chart['appVersion']),
+                         (version[1], version[1]))
+
+
+class Release(Case):
+    """What tools/release refuses before it makes anything."""
+    RELEASE = os.path.join(ROOT, 'tools', 'release')
+
+    def test_help(self):
+        status, text, _ = self.run_program(self.RELEASE, '--help')
+        self.assertEqual(status, 0)
+        for word in '--debian', '--arch', 'SHA256SUMS', 'examples:':
+            self.assertIn(word, text)
+
+    def test_wrong_options(self):
+        for words, said in (
+                (('--arch', 'mips'), "--arch: 'mips' is not one of: "),
+                (('--debian', '11'), "--debian: '11' is not one of: 12 13"),
+                (('--mirror', 'ftp'), "--mirror: 'ftp' is not an address"),
+                (('--base', self.folder), '--base: '),
+                (('--out', __file__), '--out: '),
+                (('--fast',), "unknown option '--fast'")):
+            status, _, text = self.run_program(self.RELEASE, *words)
+            self.assertEqual(status, 2, words)
+            self.assertIn('release: ' + said, text)
+
+    def test_missing_tool(self):
+        for name in 'bash', 'dirname', 'realpath', 'git':
+            os.symlink(shutil.which(name), os.path.join(self.folder, name))
+        done = subprocess.run([self.RELEASE], capture_output=True, text=True,
+                              check=False, env={'PATH': self.folder})
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, 'release: debootstrap is not installed: '
+                          'apt-get install debootstrap\n'))

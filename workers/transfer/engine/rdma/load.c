@@ -11,24 +11,26 @@
 
 #define MODULE "conductor-rdma.so"
 
-/* Looks for the module next to the program, as built, or where it is installed.
+/* Looks for the module beside the program, where it was built, and where it was
+ * installed.
  */
 static void *load(char *err, size_t err_bytes)
 {
-    char program[PATH_MAX], path[PATH_MAX + sizeof(RDMA_MODULE_BUILT MODULE)];
+    static const char *const folders[] = {"", RDMA_MODULE_BUILT,
+                                          RDMA_MODULE_INSTALLED};
+    char program[PATH_MAX], path[2 * PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
     void *module = NULL;
 
     if (n > 0) {
         program[n] = '\0';
         *strrchr(program, '/') = '\0';
-        snprintf(path, sizeof(path), "%s/" RDMA_MODULE_BUILT MODULE, program);
-        if (access(path, R_OK) != 0)
-            snprintf(path, sizeof(path), "%s/" MODULE, program);
-        if (access(path, R_OK) == 0)
-            module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        else
-            module = dlopen(RDMA_MODULE_INSTALLED MODULE, RTLD_NOW);
+        for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+            snprintf(path, sizeof(path), "%s/%s" MODULE, program, folders[i]);
+            if (access(path, R_OK) == 0)
+                break;
+        }
+        module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     }
     if (!module)
         error_say(err, err_bytes, 0, "%s", dlerror());
