@@ -6,43 +6,67 @@
 
 static const struct {
     const char *name, *help;
+    bool of_workers; /* an engine does not tell it, and has no line */
 } instance_gauges[] = {
-    {"ready", "1 while the conductor sends requests to the instance."},
-    {"draining",
-     "1 while the instance finishes its requests and gets no new ones."},
-    {"prefills_waiting", "Accepted prefills that have not started."},
-    {"prefills_running", "Running prefills."},
-    {"estimated_wait_seconds",
-     "Time until a prefill that arrives now would start behind all waiting "
-     "ones; -1 = no prediction."},
-    {"decodes",
-     "Requests that decode on the instance, or are assigned to decode there."},
-    {"kv_used_tokens", "KV in use, in tokens, cached blocks included."},
-    {"kv_pinned_tokens",
-     "KV used by requests, in tokens; other KV can be evicted."},
-    {"kv_capacity_tokens", "KV capacity, in tokens."},
-    {"prefill_correction_ratio",
-     "Observed prefill time divided by predicted prefill time."},
-    {"link_bytes_per_second",
-     "Smoothed rate at which the instance sends blocks."},
-    {"disk_used_tokens", "KV on the instance's disk, in tokens."},
-    {"disk_bytes_per_second",
-     "Rate at which the instance reads its disk; 0 = no disk."},
-    {"blocks", "Indexed blocks of the instance."},
-    {"shared_store_up",
-     "1 while the instance reads from the shared store; 0 = it has none, the "
-     "store is down, or other workers use another store."},
-    {"shared_bytes_per_second",
-     "Rate at which the instance reads from the shared store."},
-    {"shared_put_blocks",
-     "Blocks that the instance has put into the shared store."},
-    {"shared_missed_blocks",
-     "Blocks that the instance found missing or damaged in the shared store."},
-    {"shared_failed_puts",
-     "Blocks that the instance failed to put into the shared store."},
-    {"shared_losses", "Lost connections of the instance to the shared store."},
-    {"path_bytes_per_second", "Rate at which the instance receives blocks from "
-                              "another instance (from)."},
+    {.name = "ready",
+     .help = "1 while the conductor sends requests to the instance."},
+    {.name = "draining",
+     .help =
+         "1 while the instance finishes its requests and gets no new ones."},
+    {.name = "prefills_waiting",
+     .help = "Accepted prefills that have not started."},
+    {.name = "prefills_running", .help = "Running prefills."},
+    {.name = "estimated_wait_seconds",
+     .help =
+         "Time until a prefill that arrives now would start behind all waiting "
+         "ones; -1 = no prediction."},
+    {.name = "decodes",
+     .help = "Requests that decode on the instance, or are assigned to decode "
+             "there."},
+    {.name = "kv_used_tokens",
+     .help = "KV in use, in tokens, cached blocks included.",
+     .of_workers = true},
+    {.name = "kv_pinned_tokens",
+     .help = "KV used by requests, in tokens; other KV can be evicted.",
+     .of_workers = true},
+    {.name = "kv_capacity_tokens",
+     .help = "KV capacity, in tokens.",
+     .of_workers = true},
+    {.name = "prefill_correction_ratio",
+     .help = "Observed prefill time divided by predicted prefill time."},
+    {.name = "link_bytes_per_second",
+     .help = "Smoothed rate at which the instance sends blocks."},
+    {.name = "disk_used_tokens",
+     .help = "KV on the instance's disk, in tokens.",
+     .of_workers = true},
+    {.name = "disk_bytes_per_second",
+     .help = "Rate at which the instance reads its disk; 0 = no disk.",
+     .of_workers = true},
+    {.name = "blocks", .help = "Indexed blocks of the instance."},
+    {.name = "shared_store_up",
+     .help = "1 while the instance reads from the shared store; 0 = it has "
+             "none, the "
+             "store is down, or other workers use another store.",
+     .of_workers = true},
+    {.name = "shared_bytes_per_second",
+     .help = "Rate at which the instance reads from the shared store.",
+     .of_workers = true},
+    {.name = "shared_put_blocks",
+     .help = "Blocks that the instance has put into the shared store.",
+     .of_workers = true},
+    {.name = "shared_missed_blocks",
+     .help = "Blocks that the instance found missing or damaged in the shared "
+             "store.",
+     .of_workers = true},
+    {.name = "shared_failed_puts",
+     .help = "Blocks that the instance failed to put into the shared store.",
+     .of_workers = true},
+    {.name = "shared_losses",
+     .help = "Lost connections of the instance to the shared store.",
+     .of_workers = true},
+    {.name = "path_bytes_per_second",
+     .help = "Rate at which the instance receives blocks from "
+             "another instance (from)."},
 };
 
 /* The last gauge has a line for each path. */
@@ -135,7 +159,7 @@ int report_gauge_line(const struct service *s, uint32_t slot, size_t gauge,
     const struct engine *e = engine_at(s, slot);
     char label[2 * POOL_NAME_BYTES];
 
-    if (!in || (e && e->replaced))
+    if (!in || (e && (e->replaced || instance_gauges[gauge].of_workers)))
         return 0;
     metrics_escape(in->name, label);
     if (gauge == PATHS)

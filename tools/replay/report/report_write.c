@@ -194,6 +194,7 @@ const char *replay_reason_text(const char *reason)
         {"reject_slo_ttft", "no choice would have met the TTFT SLO"},
         {"reject_slo_tbt", "no choice would have met the TBT SLO"},
         {"reject_price", "too much work for what it would have saved others"},
+        {"link_busy", "its KV could not have come in time over any link"},
         {"reject_share", "its tenant had its share, and others had not"},
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
