@@ -209,9 +209,9 @@ class Mocked(Behind):
                     'block_size': 16}
         wait_until('it listens', lambda: publisher.publish([]) or self.metric(
             cluster, 'engine_events_age_seconds') >= 0)
-        publisher.publish([e for n in range(12) for e in (
+        publisher.publish([e for n in range(64) for e in (
             store(n), {'type': 'AllBlocksCleared'})])
-        publisher.publish([store(20)])
+        publisher.publish([store(70)])
         wait_until('it is indexed', lambda: self.metric(
             cluster, 'instance_blocks') == 1)
         self.assertIn('is requested', cluster.conductor.log())
