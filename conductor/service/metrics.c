@@ -52,6 +52,8 @@ static const struct counter_def {
      AT(requests[METRICS_FAILED])},
     {"conductor_requests_total", "{outcome=\"cancelled\"}", NULL,
      AT(requests[METRICS_CANCELLED])},
+    {"conductor_requests_total", "{outcome=\"invalid\"}", NULL,
+     AT(requests[METRICS_INVALID])},
     METRICS_REJECTIONS(REJECTIONS),
     {"conductor_failures_total", "{reason=\"no_prefill_instance\"}",
      "Failed requests, by error code.", AT(failures[0])},

@@ -31,6 +31,7 @@ enum metrics_outcome {
     METRICS_REJECTED,
     METRICS_FAILED,
     METRICS_CANCELLED,
+    METRICS_INVALID, /* an engine answered 4xx: the client is at fault */
     METRICS_OUTCOMES,
 };
 

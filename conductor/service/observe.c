@@ -26,10 +26,9 @@ struct observer {
 const char *outcome_name(enum metrics_outcome outcome)
 {
     static const char *const names[] = {
-        [METRICS_COMPLETED] = "completed",
-        [METRICS_REJECTED] = "rejected",
-        [METRICS_FAILED] = "failed",
-        [METRICS_CANCELLED] = "cancelled",
+        [METRICS_COMPLETED] = "completed", [METRICS_REJECTED] = "rejected",
+        [METRICS_FAILED] = "failed",       [METRICS_CANCELLED] = "cancelled",
+        [METRICS_INVALID] = "invalid",
     };
 
     return names[outcome];
@@ -97,7 +96,7 @@ static void metrics_ended(struct service_request *request,
     struct metrics *m = &request->service->metrics;
 
     m->requests[end->outcome]++;
-    if (end->outcome != METRICS_CANCELLED)
+    if (end->outcome != METRICS_CANCELLED && end->outcome != METRICS_INVALID)
         m->offered_tokens += request->prompt.n_tokens;
     if (end->outcome == METRICS_COMPLETED && in_time(request)) {
         m->effective++;
@@ -151,7 +150,7 @@ static void history_token(struct service_request *request, int64_t ttft_us,
 static void history_end(struct service_request *request,
                         const struct request_outcome *end)
 {
-    if (end->outcome == METRICS_CANCELLED)
+    if (end->outcome == METRICS_CANCELLED || end->outcome == METRICS_INVALID)
         return;
     history_ended(history_of(request),
                   end->outcome == METRICS_REJECTED ? HISTORY_REJECTED

@@ -25,7 +25,8 @@ struct request_outcome {
     int status;         /* HTTP status; 0: none was sent, or the engine's own */
 };
 
-/* Returns "completed", "rejected", "failed" or "cancelled"; static. */
+/* Returns "completed", "rejected", "failed", "cancelled" or "invalid";
+ * static. */
 const char *outcome_name(enum metrics_outcome outcome);
 
 /* Reports that the service has accepted a request. */

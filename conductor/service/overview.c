@@ -102,6 +102,7 @@ static int put_counts(const struct models *models, struct text_buf *out)
         {"rejected", m.requests[METRICS_REJECTED]},
         {"failed", m.requests[METRICS_FAILED]},
         {"cancelled", m.requests[METRICS_CANCELLED]},
+        {"invalid", m.requests[METRICS_INVALID]},
         {"retries", m.retries},
         {"rejections{", 0},
         METRICS_REJECTIONS(REJECTIONS),

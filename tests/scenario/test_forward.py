@@ -665,6 +665,27 @@ class Failures(EngineCase):
     def always(status):
         return lambda request, send: send(reply(status, {'why': status}))
 
+    def test_whose_fault_a_status_is(self):
+        """A wrong request is no failure of the cluster."""
+        for status, outcome in ((400, 'invalid'), (404, 'invalid'),
+                                (422, 'invalid'), (401, 'failed'),
+                                (429, 'failed'), (500, 'failed')):
+            with self.subTest(status):
+                cluster = self.engines(self.always(status))
+                self.assertEqual(self.post(cluster, {'prompt': 'x'}).status,
+                                 status)
+                for one in ('completed', 'invalid', 'failed'):
+                    wait_until(f'{one} is {outcome}', lambda o=one:
+                        cluster.api.metric('requests_total', outcome=o)
+                        == (o == outcome))
+                self.assertEqual(cluster.api.metric(
+                    'failures_total', reason='engine_status'),
+                    outcome == 'failed')
+                self.assertEqual(
+                    f'failed: engine e0 answers {status}' in
+                    cluster.conductor.log(), outcome == 'failed')
+                self.end(cluster)
+
     def test_an_engine_that_refuses_everything(self):
         """It gets no work after three, although it says it is healthy."""
         for status in (401, 403, 500, 502, 503, 504):

@@ -188,6 +188,7 @@ struct forward {
     struct forward_doubt doubts[FORWARD_DOUBTS_MAX]; /* (n_doubts) */
     uint32_t n_doubts;
     bool refused;                  /* the answer's status is 300 or more */
+    bool invalid;                  /* it says that the request is wrong */
     bool paused;                   /* reading of its answer is paused */
     char tail[FORWARD_TAIL_BYTES]; /* (n_tail): the last bytes of the answer */
     size_t n_tail;

@@ -12,6 +12,7 @@
 
 #include "base/bug.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/pair/pair.h"
 
@@ -28,6 +29,9 @@ void forward_answered(struct service_request *request,
     if (f->refused) {
         forward_is_refused(request, head->status);
         forward_prefill_over(request, false, clock_now_us());
+        if (!f->invalid && request_may_log(request))
+            log_info("%s: failed: engine %s answers %d", request->request_id,
+                     f->engine->config->name, head->status);
     } else {
         forward_answers_well(request);
     }
@@ -139,7 +143,8 @@ void forward_ended(struct service_request *request, bool tells_cached)
     forward_take_usage(request, tells_cached);
     forward_prefill_over(request, false, clock_now_us());
     if (f->refused) {
-        request_end(request, METRICS_FAILED, "engine_status");
+        request_end(request, f->invalid ? METRICS_INVALID : METRICS_FAILED,
+                    "engine_status");
         return;
     }
     if (f->what.stream && out->n_tokens > 4)

@@ -79,6 +79,10 @@ static void doubt(struct service_request *request, int status)
 
 void forward_is_refused(struct service_request *request, int status)
 {
+    struct forward *f = request->forward;
+
+    f->invalid = status >= 400 && status < 500 && status != 408 &&
+                 status != 429 && (!is_key(status) || has_own_key(f));
     expect_refused(request);
     /* An engine that fails may have computed the prompt. */
     if (status < 500 || status == 503)

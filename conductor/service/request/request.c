@@ -132,6 +132,11 @@ static void ended(struct service_request *request, enum metrics_outcome outcome,
     observe_ended(request, &(struct request_outcome){outcome, reason, status});
 }
 
+bool request_may_log(const struct service_request *request)
+{
+    return log_rate_takes(&request->service->requests.cut_log, CUT_LINES_PER_S);
+}
+
 /* Logs that the client does not get the whole answer. A stream of an engine has
  * an event for each token; of its other answers only the bytes are known. */
 static void log_cut(const struct service_request *request, const char *why)
@@ -144,7 +149,7 @@ static void log_cut(const struct service_request *request, const char *why)
     const struct pool_instance *in = NULL;
     char bytes[48] = "";
 
-    if (!log_rate_takes(&request->service->requests.cut_log, CUT_LINES_PER_S))
+    if (!request_may_log(request))
         return;
     if (a->id || n)
         in = pool_get(s->pool,

@@ -199,6 +199,10 @@ struct requests {
     struct log_rate cut_log; /* of answers that were cut */
 };
 
+/* Returns whether a line about how this request ended may go into the log: at
+ * most 10 a second do. */
+bool request_may_log(const struct service_request *request);
+
 /* request_fail(request, http_status, code, message, retry_after_us): ends a
  * request with an error, and frees it. It must be in no list. The callback may
  * cancel other requests. retry_after_us: as in struct service_failure. */

@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "conductor/json/text_buf.h"
+#include "conductor/service/observe.h"
 #include "conductor/service/tenant/internal.h"
 
 static int put_help(struct text_buf *out, const char *name, const char *type,
@@ -15,12 +16,6 @@ static int put_help(struct text_buf *out, const char *name, const char *type,
 
 static int put_requests(const struct tenants *t, struct text_buf *out)
 {
-    static const char *const names[METRICS_OUTCOMES] = {
-        [METRICS_COMPLETED] = "completed",
-        [METRICS_REJECTED] = "rejected",
-        [METRICS_FAILED] = "failed",
-        [METRICS_CANCELLED] = "cancelled",
-    };
     int bad = put_help(out, "requests_total", "counter",
                        "Requests by tenant and outcome.");
 
@@ -30,7 +25,7 @@ static int put_requests(const struct tenants *t, struct text_buf *out)
                 text_buf_printf(out,
                                 "conductor_tenant_requests_total{tenant=\"%s\","
                                 "outcome=\"%s\"} %llu\n",
-                                t->all[i].name, names[k],
+                                t->all[i].name, outcome_name(k),
                                 (unsigned long long)t->all[i].requests[k]) < 0;
     return bad;
 }
