@@ -67,7 +67,7 @@ class Views(Watched):
         overview = got['overview']
         self.assertEqual(overview['requests'], {
             'in_flight': 0, 'completed': 2, 'rejected': 1, 'failed': 0,
-            'cancelled': 0, 'retries': 0})
+            'cancelled': 0, 'invalid': 0, 'retries': 0})
         self.assertEqual(overview['rejections'], {
             'slo_ttft': 1, 'slo_tbt': 0, 'price': 0, 'share': 0, 'no_room': 0,
             'link': 0, 'tickets': 0})
