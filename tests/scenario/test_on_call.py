@@ -191,7 +191,13 @@ class Diagnosed(Case):
         log = self.write('the.log', cluster.conductor.log() + (
             f'x http://u:{secrets["password"]}@h/p?prompt={secrets["query"]} '
             f'Authorization: Bearer {secrets["bearer"]}\nlast line\n'))
-        config = os.path.join(self.folder, 'conductor.json')
+        # One of a later version may have options that this one does not know.
+        with open(os.path.join(self.folder, 'conductor.json'),
+                  encoding='utf-8') as f:
+            config = self.write('later.json', json.dumps(json.load(f) | {
+                'later_keys': [secrets['key']], 'later_pass': secrets['admin'],
+                'later_url': f'http://h/p?api-key={secrets["query"]}',
+                'later_headers': {'Authorization': secrets['bearer']}}))
         options = ('-k', key_file, '--log', log, '--config', config,
                    '--bundle', os.path.join(self.folder, 'b.json'))
         status, out, errors = self.diagnose(cluster.ports['admin'], *options)
