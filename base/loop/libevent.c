@@ -63,12 +63,15 @@ static void timer_init(struct loop_timer *t)
 
 static int timer_start(struct loop_timer *t, int64_t us)
 {
-    return add(event_of(&t->own), us);
+    /* libevent takes an interval of 0 for none. */
+    return add(event_of(&t->own), t->repeats && us < 1 ? 1 : us);
 }
 
+/* Not as EV_TIMEOUT: libevent would count the next interval from when the timer
+ * was due, not from now, and add one with each call. */
 static void timer_defer(struct loop_timer *t)
 {
-    event_active(event_of(&t->own), EV_TIMEOUT, 1);
+    event_active(event_of(&t->own), EV_READ, 1);
 }
 
 static void timer_stop(struct loop_timer *t)
@@ -78,7 +81,7 @@ static void timer_stop(struct loop_timer *t)
 
 static bool timer_pending(const struct loop_timer *t)
 {
-    return event_pending(event_of(&t->own), EV_TIMEOUT, NULL);
+    return event_pending(event_of(&t->own), EV_TIMEOUT | EV_READ, NULL);
 }
 
 static void on_watch(evutil_socket_t, short what, void *arg)
@@ -116,11 +119,13 @@ static int watch_start(struct loop_watch *w, int64_t patience_us)
 
     if (patience_us)
         return add(e, patience_us);
+    event_remove_timer(e); /* else the last patience goes on */
     return event_add(e, NULL) ? -ENOMEM : 0;
 }
 
 static void watch_stop(struct loop_watch *w)
 {
+    event_remove_timer(event_of(&w->own)); /* event_del() keeps its interval */
     event_del(event_of(&w->own));
 }
 

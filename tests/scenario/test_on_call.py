@@ -158,6 +158,33 @@ class Diagnosed(Case):
         wait_until('e1 is back', lambda: cluster.api.instances()[0] == 2)
         self.assertTrue(self.judged(cluster.ports['http'])['ok'])
 
+    def test_an_engine_that_never_came(self):
+        """It has an entry, and has told nothing, not even its model."""
+        engine, later = Engine(), Engine()
+        self.addCleanup(engine.stop)
+        later.stop()
+        cluster = Cluster(self)
+        cluster.config = {
+            'listen': '127.0.0.1:0', 'engine_health_ms': 20, 'engines': [
+                {'name': 'here', 'url': engine.url},
+                {'name': 'away', 'url': later.url}]}
+        cluster.start_conductor()
+        wait_until('one is ready', lambda: cluster.api.instances()[0] == 1)
+        wrong, = self.judged(cluster.ports['http'])['wrong']
+        self.assertEqual(
+            (wrong['check'], wrong['subject'], wrong['detail'], wrong['value']),
+            ('instance_ready', 'away', 'starting', 0))
+        for name, ready in {'here': 1, 'away': 0}.items():
+            self.assertEqual(
+                cluster.api.metric('instance_ready', instance=name), ready)
+        cluster.api.post('/admin/instances/away/drain').ok()
+        self.assertTrue(self.judged(cluster.ports['http'])['ok'])
+        cluster.api.post('/admin/instances/away/undrain').ok()
+        later = later.restart()
+        self.addCleanup(later.stop)
+        wait_until('both are ready', lambda: cluster.api.instances()[0] == 2)
+        self.assertTrue(self.judged(cluster.ports['http'])['ok'])
+
     def test_it_cannot_ask(self):
         status, out, errors = self.diagnose(9)
         self.assertEqual((status, out), (2, ''))
@@ -191,7 +218,13 @@ class Diagnosed(Case):
         log = self.write('the.log', cluster.conductor.log() + (
             f'x http://u:{secrets["password"]}@h/p?prompt={secrets["query"]} '
             f'Authorization: Bearer {secrets["bearer"]}\nlast line\n'))
-        config = os.path.join(self.folder, 'conductor.json')
+        # One of a later version may have options that this one does not know.
+        with open(os.path.join(self.folder, 'conductor.json'),
+                  encoding='utf-8') as f:
+            config = self.write('later.json', json.dumps(json.load(f) | {
+                'later_keys': [secrets['key']], 'later_pass': secrets['admin'],
+                'later_url': f'http://h/p?api-key={secrets["query"]}',
+                'later_headers': {'Authorization': secrets['bearer']}}))
         options = ('-k', key_file, '--log', log, '--config', config,
                    '--bundle', os.path.join(self.folder, 'b.json'))
         status, out, errors = self.diagnose(cluster.ports['admin'], *options)

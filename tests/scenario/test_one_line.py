@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import unittest
 
 import engines
@@ -151,6 +152,32 @@ class OneLine(Case):
                    f'tcp://127.0.0.1:{port}' in self.log())
         publisher.wait_subscribed()
         wait_until('it is ready again', lambda: api.instances()[0] == 2)
+
+    def test_a_restarted_engine_works_until_it_has_answered(self):
+        a, answers, asked = self.vllm(), threading.Event(), threading.Event()
+        a.metrics += 'process_start_time_seconds 1\n'
+        self.addCleanup(answers.set)
+
+        class Slow(dict):
+            def get(self, path):
+                if path.startswith('/server_info'):
+                    asked.set()
+                    answers.wait()
+                return super().get(path)
+
+        api = self.conduct('-e', f'a={a.url}', '-s', 'engine_health_ms=50')
+        wait_until('it is ready', lambda: api.instances()[0] == 1)
+        a.tells = Slow(a.tells)
+        a.metrics = METRICS + 'process_start_time_seconds 2\n'
+        wait_until('it is asked again', asked.is_set)
+        self.assertEqual(api.request('POST', '/v1/completions', {
+            'model': 'm', 'prompt': 'x'}).status, 200)
+        self.assertNotIn('is removed', self.log())
+        answers.set()
+        wait_until('it has answered', lambda: 'is removed' in self.log() and
+                   self.log().count('engine a is ready') == 2)
+        wait_until('it is ready again', lambda: api.instances()[0] == 1)
+        self.assertEqual(len(self.kinds(api)), 1)
 
     def test_an_engine_without_a_list(self):
         a = self.engine()

@@ -333,6 +333,106 @@ static void test_watches(void)
     close(fd[1]);
 }
 
+/* --- intervals ------------------------------------------------------------ */
+
+struct often {
+    struct loop_timer timer, defers, early, late;
+    struct loop *loop;
+    int n, left;
+    bool is_early, is_late;
+};
+
+static void on_often(void *arg)
+{
+    struct often *o = arg;
+
+    if (++o->n == 4)
+        loop_stop(o->loop);
+}
+
+static void set(void *flag)
+{
+    *(bool *)flag = true;
+}
+
+static void on_defers(void *arg)
+{
+    struct often *o = arg;
+
+    if (o->left-- > 0)
+        loop_defer(&o->timer);
+    else
+        loop_timer_stop(&o->defers);
+}
+
+/* Deferred three times, the timer goes on an interval after the last. */
+static void defer_often(struct loop *loop)
+{
+    struct often o = {.loop = loop, .left = 3};
+
+    loop_timer_init(loop, &o.timer, on_often, &o);
+    loop_timer_repeat(&o.timer, 50000);
+    loop_timer_init(loop, &o.defers, on_defers, &o);
+    loop_timer_repeat(&o.defers, 1);
+    loop_timer_init(loop, &o.early, set, &o.is_early);
+    loop_timer_start(&o.early, 25000);
+    loop_timer_init(loop, &o.late, set, &o.is_late);
+    loop_timer_start(&o.late, 150000);
+    CU_ASSERT_EQUAL(loop_run(loop), 0);
+    CU_ASSERT_EQUAL(o.n, 4);
+    CU_ASSERT_TRUE(o.is_early);
+    /* Not behind the three intervals that were never waited for. */
+    CU_ASSERT_FALSE(o.is_late);
+    loop_timer_stop(&o.late);
+    loop_timer_stop(&o.timer);
+    loop_timer_repeat(&o.timer, 0); /* as often as it can */
+    o.n = 0;
+    CU_ASSERT_EQUAL(loop_run(loop), 0);
+    CU_ASSERT_EQUAL(o.n, 4);
+    loop_timer_stop(&o.timer);
+    loop_timer_stop(&o.defers);
+    loop_free(loop);
+}
+
+static void test_intervals(void)
+{
+    uint32_t n = 0;
+    struct virtual_time *time = virtual_time_new(0, in_order, &n);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(time);
+    defer_often(virtual_loop_new(time));
+    virtual_time_free(time);
+    defer_often(loop_new());
+}
+
+/* Patience ends with the watch that had it. */
+static void test_patience(void)
+{
+    struct loop *loop = loop_new();
+    struct loop_watch w = {0};
+    int fd[2];
+
+    CU_ASSERT_EQUAL_FATAL(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+    other_end = fd[1];
+    n_seen = 0;
+    loop_watch_init(loop, &w, fd[0], LOOP_READ, on_ready, &w);
+    for (int stopped = 0; stopped < 2; stopped++) {
+        loop_watch_start(&w, 1000);
+        if (stopped)
+            loop_watch_stop(&w);
+        loop_watch_start(&w, 0);
+        write_byte(loop, fd[0]);
+        loop_turn(loop, 0);
+        expect_seen((size_t)stopped + 1, LOOP_READ);
+        loop_turn(loop, 5000);
+        expect_seen((size_t)stopped + 1, LOOP_READ);
+    }
+    loop_watch_stop(&w);
+    loop_free(loop);
+    close(fd[0]);
+    close(fd[1]);
+}
+
 static void on_bell(void *arg)
 {
     ++*(int *)arg;
@@ -363,6 +463,8 @@ static const struct suite_test tests[] = {
     {"seeds", test_seeds},
     {"a pause", test_pause},
     {"watches", test_watches},
+    {"intervals", test_intervals},
+    {"patience", test_patience},
     {"a bell", test_bell},
 };
 SUITE("loop", tests)

@@ -85,13 +85,15 @@ int ctl_try(struct ctl *ctl, const char *body, const char *path, json_t **json,
     if (answer.status == 200 || answer.status == 503)
         *json = json_loadb(answer.body, answer.n, 0, &why);
     if (answer.status != 200 && (!*json || json_object_get(*json, "error"))) {
-        json_decref(*json);
         rc = refused(ctl, path, &answer, to);
     } else if (!json_is_object(*json)) {
-        json_decref(*json);
         snprintf(text, sizeof text, "the answer is no JSON object%s%s",
                  *why.text ? ": " : "", why.text);
         rc = fail(ctl, path, text, to);
+    }
+    if (rc) { /* the caller may free what it has */
+        json_decref(*json);
+        *json = NULL;
     }
     free(answer.body);
     return rc;

@@ -31,19 +31,36 @@ static void replace(char *text, size_t n, const char *by)
     memmove(text + m, text + n, strlen(text + n) + 1);
 }
 
-/* Replaces what stands between `begin` and the next quote. */
+/* Replaces what stands between `begin` and the last quote of its line: the
+ * value may have quotes of its own. */
 static void scrub_quoted(char *text, const char *begin)
 {
     size_t n = strlen(begin);
 
-    for (char *at = text; (at = strstr(at, begin)); at += n)
-        replace(at + n, strcspn(at + n, "'\n"), "-");
+    for (char *at = text; (at = strstr(at, begin)); at += n) {
+        size_t length = strcspn(at + n, "\n"), last = length;
+
+        while (last > 0 && at[n + last] != '\'')
+            last--;
+        replace(at + n, last > 0 ? last : length, "-");
+    }
+}
+
+/* Replaces the word behind `begin`, also one in quotes. */
+static void scrub_word(char *text, const char *begin)
+{
+    for (char *at = text; (at = strcasestr(at, begin));) {
+        at += strlen(begin);
+        at += strspn(at, "\"'");
+        replace(at, word(at), "-");
+    }
 }
 
 void bundle_scrub(char *text)
 {
     for (char *at = text; (at = strstr(at, "://")); at += 3) {
-        size_t n = word(at + 3), user = 0;
+        /* A password may have quotes. */
+        size_t n = strcspn(at + 3, " \t\r\n"), user = 0;
 
         for (size_t i = 0; i < n; i++)
             if (at[3 + i] == '@')
@@ -51,14 +68,13 @@ void bundle_scrub(char *text)
         replace(at + 3, user, "-");
     }
     for (char *at = text; (at = strchr(at, '?')); at++) {
-        size_t name = strspn(at + 1, "abcdefghijklmnopqrstuvwxyz_"
-                                     "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+        size_t name = strcspn(at + 1, "= \t\r\n\"'<>");
 
         if (name > 0 && at[1 + name] == '=')
             replace(at + 1, word(at + 1), "-");
     }
-    for (char *at = text; (at = strcasestr(at, "bearer ")); at += 7)
-        replace(at + 7, word(at + 7), "-");
+    scrub_word(text, "bearer ");
+    scrub_word(text, "basic ");
     scrub_quoted(text, "x-request-id '");
     scrub_quoted(text, "traceparent '");
 }
@@ -86,8 +102,8 @@ static json_t *string_of(const char *text)
 
 static bool says_secret(const char *name)
 {
-    static const char *const words[] = {"key",   "secret", "password",
-                                        "token", "salt",   "credential"};
+    static const char *const words[] = {"key",  "secret",     "pass", "token",
+                                        "salt", "credential", "auth", "cookie"};
     size_t n = strlen(name);
 
     if (n > 5 && strcmp(name + n - 5, "_file") == 0)
@@ -129,8 +145,10 @@ static json_t *clean(const json_t *from, bool (*removed)(const char *name))
     to = json_object();
     json_object_foreach((json_t *)(uintptr_t)from, key, value)
     {
+        /* Numbers stay: block_tokens is no secret. */
         bool out = removed && removed(key) &&
-                   (json_is_string(value) || json_is_object(value));
+                   (json_is_string(value) || json_is_object(value) ||
+                    json_is_array(value));
 
         json_object_set_new(to, key,
                             out ? json_string(REMOVED) : clean(value, removed));
@@ -155,6 +173,9 @@ static json_t *config_of(const char *file)
         return json;
     if (!*why)
         snprintf(why, sizeof why, "%s: %s", file, strerror(-rc));
+    char *quoted = strstr(why, " near '"); /* it may quote a key */
+    if (quoted)
+        *quoted = '\0';
     return json_pack("{s:o}", "not_read", string_of(why));
 }
 

@@ -176,9 +176,15 @@ bool fleet_misfits(const struct fleet *fleet, const struct engine_config *c,
  * until_us (clock_now_us()). Returns whether all were looked at. */
 bool fleet_reap(struct fleet *fleet, int64_t until_us);
 
-/* Retires an engine that reports other models than when it joined, and asks it
- * for its models again. */
+/* Asks an engine for its models again that reports other ones than when it
+ * joined, and retires it; or, of the kind "auto", that was restarted, which
+ * works on until it has answered. */
 void fleet_look_for_models(struct fleet *fleet);
+
+/* Retires the entry's engine of this configuration, which has answered a scout.
+ * Returns whether there was one. */
+bool fleet_make_way(struct fleet_entry *entry,
+                    const struct engine_config *wanted);
 
 /* dns.c: begins to look up the entry's host; each answer sets its engines.
  * Returns 0 or -ENOMEM. */

@@ -18,23 +18,30 @@ static bool is_wanted(const struct engine_config *is,
     return false;
 }
 
-static bool is_there(const struct fleet_entry *entry,
+static bool is_asked(const struct fleet_entry *entry,
                      const struct engine_config *wanted)
 {
-    const struct engine *e;
     const struct scout *s;
 
-    TAILQ_FOREACH(e, &entry->engines, of_entry)
-    {
-        if (!e->leaving && engine_config_equal(&e->wanted, wanted))
-            return true;
-    }
     TAILQ_FOREACH(s, &entry->scouts, of_entry)
     {
         if (engine_config_equal(&s->wanted, wanted))
             return true;
     }
     return false;
+}
+
+static bool is_there(const struct fleet_entry *entry,
+                     const struct engine_config *wanted)
+{
+    const struct engine *e;
+
+    TAILQ_FOREACH(e, &entry->engines, of_entry)
+    {
+        if (!e->leaving && engine_config_equal(&e->wanted, wanted))
+            return true;
+    }
+    return is_asked(entry, wanted);
 }
 
 /* Hides a draining engine from metrics: its name would appear twice. */
@@ -111,6 +118,22 @@ bool fleet_misfits(const struct fleet *fleet, const struct engine_config *c,
     if (native && fleet_is_native(c, native->config.model, out))
         return true;
     return s && engine_misfits(s, c, out);
+}
+
+bool fleet_make_way(struct fleet_entry *entry,
+                    const struct engine_config *wanted)
+{
+    bool made = false;
+    struct engine *e;
+
+    TAILQ_FOREACH(e, &entry->engines, of_entry)
+    {
+        if (e->leaving || !engine_config_equal(&e->wanted, wanted))
+            continue;
+        retire(e, entry->fleet);
+        made = true;
+    }
+    return made;
 }
 
 /* Starts an engine of a reported model as if its entry named that model. */
@@ -235,11 +258,16 @@ void fleet_look_for_models(struct fleet *fleet)
     {
         TAILQ_FOREACH(e, &entry->engines, of_entry)
         {
-            bool asks = (e->list.other_model && !*e->wanted.model) ||
-                        (e->list.restarted && e->wanted.kind == ENGINE_AUTO);
+            bool other = e->list.other_model && !*e->wanted.model;
+            bool asks =
+                other || (e->list.restarted && e->wanted.kind == ENGINE_AUTO);
 
-            if (asks && !e->leaving &&
-                scout_new(entry, &e->wanted, join, err) == 0)
+            if (!asks || e->leaving ||
+                (!is_asked(entry, &e->wanted) &&
+                 scout_new(entry, &e->wanted, join, err)))
+                continue;
+            /* A restarted one works on until it has answered. */
+            if (other)
                 retire(e, fleet);
         }
     }

@@ -29,6 +29,9 @@ static void look_in(struct scout *s, int64_t ms)
 /* Bytes of an answer that are read, as of an engine's /metrics. */
 #define ANSWER_BYTES_MAX (4u << 20)
 
+/* Until an engine without requests has gone. */
+#define MAKE_WAY_MS 300
+
 static const char unknown[] =
     "gets no work, because its model is not known yet";
 
@@ -263,6 +266,11 @@ static void on_time(void *arg)
     struct scout *s = arg;
     char why[96];
 
+    /* Its model may end with the engine that goes, and begin anew. */
+    if (s->question == QUESTIONS && fleet_make_way(s->of, &s->wanted)) {
+        look_in(s, MAKE_WAY_MS);
+        return;
+    }
     if (s->question == QUESTIONS) {
         s->question = 0;
         s->has_found = false;

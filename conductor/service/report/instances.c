@@ -1,5 +1,7 @@
 /* The gauges of each instance. */
 
+#include <string.h>
+
 #include "conductor/json/text_buf.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/report/internal.h"
@@ -128,6 +130,49 @@ int report_gauge_begin(size_t gauge, struct text_buf *out)
                            "# HELP conductor_instance_%s %s\n"
                            "# TYPE conductor_instance_%s gauge\n",
                            name, instance_gauges[gauge].help, name) < 0;
+}
+
+/* Whether the entry has an engine of this name in /metrics. */
+static bool has_lines(const struct fleet_entry *entry, const char *name)
+{
+    const struct engine *e;
+
+    TAILQ_FOREACH(e, &entry->engines, of_entry)
+    {
+        if (!e->replaced && strcmp(e->own.name, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+int report_gauge_scouts(const struct models *models, size_t gauge,
+                        struct text_buf *out)
+{
+    const struct fleet_entry *entry;
+    const struct scout *s;
+    char label[2 * ENGINE_NAME_MAX];
+    int bad = 0;
+
+    if (gauge > 1) /* ready, draining */
+        return 0;
+    TAILQ_FOREACH(entry, &models->fleet.entries, entry)
+    {
+        TAILQ_FOREACH(s, &entry->scouts, of_entry)
+        {
+            const char *name = s->wanted.name;
+            bool drained = drains_has(&models->drains, name) ||
+                           drains_has(&models->drains, entry->config.name);
+
+            if (has_lines(entry, name))
+                continue;
+            metrics_escape(name, label);
+            bad |= text_buf_printf(
+                       out, "conductor_instance_%s{instance=\"%s\"} %d\n",
+                       instance_gauges[gauge].name, label,
+                       gauge == 1 && drained) < 0;
+        }
+    }
+    return bad;
 }
 
 static int write_paths(const struct service *s, const struct pool_instance *in,

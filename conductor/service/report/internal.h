@@ -34,6 +34,11 @@ size_t report_gauges(void);
                                     size_t gauge, int64_t now_us,
                                     struct text_buf *out);
 
+/* Writes the lines of a gauge for engines that have not told their model: they
+ * are not ready, and have no slot. */
+[[nodiscard]] int report_gauge_scouts(const struct models *models, size_t gauge,
+                                      struct text_buf *out);
+
 /* process.c: writes the metrics of the process, and the version.
  *   start_s  start of the process, Unix time */
 [[nodiscard]] int report_process(double start_s, struct text_buf *out);

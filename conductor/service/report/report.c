@@ -79,6 +79,9 @@ struct families {
     int (*begin)(size_t family, struct text_buf *out);
     int (*line)(const struct service *s, uint32_t slot, size_t family,
                 int64_t now_us, struct text_buf *out);
+    /* Lines of what has no slot; NULL = none. */
+    int (*others)(const struct models *models, size_t family,
+                  struct text_buf *out);
 };
 
 /* Writes the rest of a family. Returns false if until_us came first. */
@@ -111,6 +114,8 @@ static bool families(struct models_report *r, const struct families *f,
     for (; r->family < f->count(); r->family++) {
         if (!r->begun)
             r->bad |= f->begin(r->family, out);
+        if (!r->begun && f->others)
+            r->bad |= f->others(r->models, r->family, out);
         r->begun = true;
         if (!lines(r, f, out, until_us))
             return false;
@@ -124,7 +129,7 @@ static bool instances(struct models_report *r, struct text_buf *out,
                       int64_t until_us)
 {
     static const struct families f = {report_gauges, report_gauge_begin,
-                                      report_gauge_line};
+                                      report_gauge_line, report_gauge_scouts};
 
     return families(r, &f, out, until_us);
 }
@@ -139,7 +144,7 @@ static bool engines(struct models_report *r, struct text_buf *out,
                     int64_t until_us)
 {
     static const struct families f = {engine_metrics, engine_metric_begin,
-                                      engine_line};
+                                      engine_line, NULL};
     const struct service *s = r->models->first;
 
     while (s && !s->engines.n)
