@@ -245,6 +245,19 @@ class Hits(HitsCase):
         self.post(cluster, body)
         self.assertEqual(self.agree(cluster, 5)[3], 576)
 
+    def test_chats_that_tell(self):
+        """What an engine tells of chats says nothing of its completions."""
+        teller = Teller()
+        cluster = self.engines(teller.serve, config=self.logs(),
+                               block_tokens=BLOCK)
+        body = {'prompt': list(range(288))}
+        chat = {**body, 'messages': [{'role': 'user', 'content': 'x' * 288}]}
+        self.post(cluster, chat, '/v1/chat/completions')
+        teller.tells = ('prompt',)
+        guessed = self.agree(cluster, 1)[3]
+        self.post(cluster, body)
+        self.assertEqual(self.agree(cluster, 2)[3], guessed + 288)
+
     def test_two_prompts(self):
         """Texts are known by the bytes of both, ids by those of the first."""
         teller = Teller()

@@ -150,8 +150,9 @@ struct engine {
     struct request_list line;
     struct steps prefill_steps; /* steps inferred from first tokens */
     struct engine_counts count;
-    bool tells_cached;  /* an OpenAI usage of it had cached_tokens */
-    uint32_t n_tickets; /* of other gateways */
+    bool tells_cached[2]; /* a usage of it had cached_tokens: of completions,
+                             of chats */
+    uint32_t n_tickets;   /* of other gateways */
 };
 
 TAILQ_HEAD(engine_row, engine);

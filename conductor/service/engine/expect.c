@@ -202,7 +202,8 @@ void expect_until(struct engine *e, int64_t now_us)
 void engine_clear(struct engine *e)
 {
     predicted_clear(e->predicted);
-    e->tells_cached = false; /* other options may hold there */
+    /* Other options may hold there. */
+    e->tells_cached[0] = e->tells_cached[1] = false;
     token_cache_clear(
         e->service->requests.tokens); /* another tokenizer may run there */
     expect_until(e, INT64_MAX);

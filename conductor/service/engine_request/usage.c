@@ -149,16 +149,20 @@ static void learn_length(struct service_request *request, struct told told)
 }
 
 /* Returns the cached tokens of a usage that tells its prompt's, -1 = not told.
- * vLLM and SGLang leave a 0 out: where an engine has told cached tokens before,
- * a usage without them says that there were none. */
-static int64_t cached_or_none(struct engine *e, struct told told,
+ * vLLM and SGLang leave a 0 out: where an engine has told cached tokens of this
+ * API before, a usage without them says that there were none. */
+static int64_t cached_or_none(const struct forward *f, struct told told,
                               int64_t prompt, int64_t cached)
 {
+    struct engine *e = f->engine;
+    bool chat = f->what.path && strstr(f->what.path, "/chat/");
+
     /* Usages of embeddings and of other APIs have other members. */
     if (!e || prompt < 0 || told_tokens(told, "\"completion_tokens\":") <= 0)
         return cached;
-    e->tells_cached = e->tells_cached || cached >= 0;
-    return cached < 0 && e->tells_cached ? 0 : cached;
+    if (cached >= 0)
+        e->tells_cached[chat] = true;
+    return cached < 0 && e->tells_cached[chat] ? 0 : cached;
 }
 
 void forward_take_usage(struct service_request *request, bool tells_cached)
@@ -173,7 +177,7 @@ void forward_take_usage(struct service_request *request, bool tells_cached)
         cached = f->read.meta.cached_told ? f->read.meta.cached : -1;
     }
     if (!f->refused && f->what.prompt && tells_cached)
-        cached = cached_or_none(f->engine, told, prompt, cached);
+        cached = cached_or_none(f, told, prompt, cached);
     forward_count_unheard(request, cached);
     if (f->refused)
         return;
