@@ -66,7 +66,7 @@ static int start(struct fleet_entry *entry, const struct engine_config *config,
 {
     struct service *s = models_get(entry->fleet->models, config, err);
     struct engine_config own = *config;
-    struct engine *e;
+    struct engine *e, *before;
 
     /* A size that the engine told is only a new index's: it may change. */
     own.block_tokens = wanted->block_tokens;
@@ -76,6 +76,13 @@ static int start(struct fleet_entry *entry, const struct engine_config *config,
         return -EINVAL;
     e->entry = entry;
     e->wanted = *wanted;
+    /* Another server behind the same address is older than the latest one. */
+    TAILQ_FOREACH(before, &entry->engines, of_entry)
+    {
+        if (engine_config_equal(&before->wanted, wanted) &&
+            before->report.start_s > e->report.start_s)
+            e->report.start_s = before->report.start_s;
+    }
     drains_mark(s, e->id, entry->config.name);
     hide_leaving(entry->fleet, config->name);
     TAILQ_INSERT_TAIL(&entry->engines, e, of_entry);
