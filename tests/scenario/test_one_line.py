@@ -284,7 +284,10 @@ class OneLine(Case):
         turns(5, 3, 5, 3, 5)
         self.assertNotIn('was restarted', self.log())
         a.metrics = METRICS + 'process_start_time_seconds 6\n'
-        wait_until('a restart is noticed', lambda:
+        wait_until('a restart is noticed',
+                   lambda: 'engine a was restarted' in self.log())
+        a.metrics = METRICS + 'process_start_time_seconds 3\n'
+        wait_until('it has joined again', lambda:
                    self.log().count('engine a is ready') == 2)
         turns(3, 6, 3, 6)
         self.assertEqual(self.log().count('engine a was restarted'), 1)
