@@ -75,6 +75,7 @@ struct fleet_entry {
     bool looks_fail;           /* lookup fails, and the log says so */
     bool has_none;             /* the lookup returned no address */
     bool lacks_some; /* some engines did not start, and the log says so */
+    double start_s;  /* without dns: the latest start that its server told */
     struct engine_row engines;
     TAILQ_HEAD(, scout) scouts;
 };

@@ -66,7 +66,7 @@ static int start(struct fleet_entry *entry, const struct engine_config *config,
 {
     struct service *s = models_get(entry->fleet->models, config, err);
     struct engine_config own = *config;
-    struct engine *e, *before;
+    struct engine *e;
 
     /* A size that the engine told is only a new index's: it may change. */
     own.block_tokens = wanted->block_tokens;
@@ -76,13 +76,9 @@ static int start(struct fleet_entry *entry, const struct engine_config *config,
         return -EINVAL;
     e->entry = entry;
     e->wanted = *wanted;
-    /* Another server behind the same address is older than the latest one. */
-    TAILQ_FOREACH(before, &entry->engines, of_entry)
-    {
-        if (engine_config_equal(&before->wanted, wanted) &&
-            before->report.start_s > e->report.start_s)
-            e->report.start_s = before->report.start_s;
-    }
+    /* An older server behind the same address is not the latest one's
+     * restart. */
+    e->report.start_s = entry->start_s;
     drains_mark(s, e->id, entry->config.name);
     hide_leaving(entry->fleet, config->name);
     TAILQ_INSERT_TAIL(&entry->engines, e, of_entry);
@@ -90,11 +86,13 @@ static int start(struct fleet_entry *entry, const struct engine_config *config,
     return 0;
 }
 
-static void retire(struct engine *e, struct fleet *fleet)
+static void retire(struct fleet_entry *entry, struct engine *e)
 {
+    if (!entry->config.dns && e->report.start_s > entry->start_s)
+        entry->start_s = e->report.start_s;
     engine_retire(e);
     models_name(e);
-    fleet->n_leaving++;
+    entry->fleet->n_leaving++;
 }
 
 bool fleet_is_native(const struct engine_config *c, const char *model,
@@ -137,7 +135,7 @@ bool fleet_make_way(struct fleet_entry *entry,
     {
         if (e->leaving || !engine_config_equal(&e->wanted, wanted))
             continue;
-        retire(e, entry->fleet);
+        retire(entry, e);
         made = true;
     }
     return made;
@@ -184,7 +182,7 @@ int fleet_place(struct fleet_entry *entry, const struct engine_config *wanted,
     TAILQ_FOREACH(e, &entry->engines, of_entry)
     {
         if (!e->leaving && !is_wanted(&e->wanted, wanted, n))
-            retire(e, entry->fleet);
+            retire(entry, e);
     }
     for (s = TAILQ_FIRST(&entry->scouts); s; s = next) {
         next = TAILQ_NEXT(s, of_entry);
@@ -275,7 +273,7 @@ void fleet_look_for_models(struct fleet *fleet)
                 continue;
             /* A restarted one works on until it has answered. */
             if (other)
-                retire(e, fleet);
+                retire(entry, e);
         }
     }
 }
