@@ -165,7 +165,7 @@ void site_init(struct site *s, struct loop *loop,
     const struct loader_config loader = {.loop = loop,
                                          .store = s->store,
                                          .layout = &s->layout,
-                                         .now_us = clock_now_us};
+                                         .now_us = loop_now_us};
     s->loader = loader_new(&loader, &loader_ops, s);
     const struct transfer_config transfer = {
         .loop = loop,

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/bug.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/loop/dns.h"
@@ -31,7 +30,7 @@ static void on_tick(void *arg)
 {
     struct worker *w = arg;
 
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(w->loop);
 
     transfer_tick(w->transfer, now_us);
     pipeline_tick(w->pipeline, now_us);
@@ -63,9 +62,9 @@ static int make_store(struct worker *w, char *err, size_t err_bytes)
     };
     double need_mib =
         (double)c.capacity_blocks * (double)c.block_bytes / 1048576.0;
-    int64_t from_us = clock_now_us();
+    int64_t from_us = loop_now_us(w->loop);
     int rc = kv_store_new(&c, &w->store);
-    double s = (double)(clock_now_us() - from_us) / 1e6;
+    double s = (double)(loop_now_us(w->loop) - from_us) / 1e6;
     if (rc == 0 && s >= 1)
         log_info("worker %s: the machine took %.1f s to give %.0f MiB for KV",
                  w->options->name, s, need_mib);
@@ -108,7 +107,7 @@ static int make_loader(struct worker *w, const struct cost_model *cost)
         .engine = w->engine,
         .cost = cost,
         .bytes_per_s = w->options->load_gbps * 1e9 / 8,
-        .now_us = clock_now_us,
+        .now_us = loop_now_us,
     };
 
     w->loader = loader_new(&c, &worker_loader_ops, w);

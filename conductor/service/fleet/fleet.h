@@ -173,7 +173,7 @@ bool fleet_misfits(const struct fleet *fleet, const struct engine_config *c,
                    struct engine_clash *out);
 
 /* Frees drained engines, and unwanted entries without engines. Stops at
- * until_us (clock_now_us()). Returns whether all were looked at. */
+ * until_us (loop_now_us()). Returns whether all were looked at. */
 bool fleet_reap(struct fleet *fleet, int64_t until_us);
 
 /* Retires an engine that reports other models than when it joined, and asks it
