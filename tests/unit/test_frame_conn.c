@@ -10,6 +10,7 @@
 #include "base/loop/dns.h"
 #include "base/loop/loop.h"
 #include "base/socket.h"
+#include "base/stream/stream.h"
 #include "tests/unit/suite.h"
 
 static int asked;     /* calls of what blocks */
@@ -69,6 +70,7 @@ static void connect_to(const char *host, const char *server)
     static const struct frame_conn_ops ops = {.frame = on_frame,
                                               .closed = on_closed};
     struct loop *loop = loop_new();
+    struct stream_loop *streams = stream_loop_new(loop);
     struct loop_dns *dns = loop_dns_new(loop, server);
     struct loop_timer tick;
 
@@ -77,10 +79,11 @@ static void connect_to(const char *host, const char *server)
     loop_timer_init(loop, &tick, on_tick, loop);
     loop_timer_repeat(&tick, 10000);
     struct frame_conn *c =
-        frame_conn_connect(loop, dns, host, 1, &limits, &ops, loop);
+        frame_conn_connect(streams, dns, host, 1, &limits, &ops, loop);
     CU_ASSERT_PTR_NOT_NULL_FATAL(c);
     loop_run(loop);
     frame_conn_free(c);
+    stream_loop_free(streams);
     loop_timer_stop(&tick);
     loop_dns_free(dns, true);
     /* A look-up that was given up is let go of in the next turn. */
@@ -184,14 +187,16 @@ static void test_rest(void)
     static const struct frame_conn_limits limits = {.payload_bytes = 1024};
     static const struct frame_conn_ops ops = {.frame = on_letter,
                                               .closed = on_end};
+    struct stream_loop *streams;
     struct frame_conn *c;
     struct wire_buf buf;
     int fd[2], times = 0;
 
     loop = loop_new();
+    streams = stream_loop_new(loop);
     memset(came, 0, sizeof(came));
     CU_ASSERT_EQUAL_FATAL(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
-    c = frame_conn_new(loop, fd[0], &limits, &ops, &times);
+    c = frame_conn_new(streams, fd[0], &limits, &ops, &times);
     CU_ASSERT_PTR_NOT_NULL_FATAL(c);
     wire_buf_init(&buf, 1024);
     for (char letter = 'a'; letter <= 'd'; letter++) {
@@ -217,6 +222,7 @@ static void test_rest(void)
     CU_ASSERT_STRING_EQUAL(came, "abcd");
     CU_ASSERT_STRING_EQUAL(why, FRAME_CONN_ENDED);
     frame_conn_free(c);
+    stream_loop_free(streams);
     wire_buf_fini(&buf);
     loop_free(loop);
 }

@@ -204,9 +204,9 @@ static void connect_now(struct conductor_link *l)
     if (l->config.tls)
         limits.ssl = tls_ssl(l->config.tls, l->config.at.host);
     if (!l->config.tls || limits.ssl)
-        l->conn =
-            frame_conn_connect(l->config.loop, l->config.dns, l->config.at.host,
-                               l->config.at.port, &limits, &conn_ops, l);
+        l->conn = frame_conn_connect(l->config.stream_loop, l->config.dns,
+                                     l->config.at.host, l->config.at.port,
+                                     &limits, &conn_ops, l);
     if (!l->conn) {
         retry_later(l, "out of memory");
         return;

@@ -213,7 +213,7 @@ int member_connect(struct member *m)
             WATERMARK_BYTES + p->sender.piece_bytes + (1u << 20),
     };
 
-    m->conn = frame_conn_connect(p->config.loop, p->config.dns, m->host,
+    m->conn = frame_conn_connect(p->config.stream_loop, p->config.dns, m->host,
                                  m->port, &limits, &conn_ops, m);
     if (!m->conn)
         return -ENOMEM;

@@ -56,6 +56,7 @@ static struct conductor *add(struct worker *w, const struct address *at,
     struct conductor *c = calloc(1, sizeof(*c));
     struct conductor_link_config link = {
         .loop = w->loop,
+        .stream_loop = w->stream_loop,
         .dns = w->dns,
         .secret = w->secret,
         .tls = w->tls,

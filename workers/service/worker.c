@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/loop/dns.h"
 #include "base/loop/loop.h"
+#include "base/stream/stream.h"
 #include "base/supervisor.h"
 #include "base/tls.h"
 #include "workers/disk/tier/tier.h"
@@ -158,6 +159,7 @@ static int make_connections(struct worker *w, char *err, size_t err_bytes)
     fill_hello(w, &hello);
     struct transfer_config c = {
         .loop = w->loop,
+        .stream_loop = w->stream_loop,
         .dns = w->dns,
         .secret = w->secret,
         .store = w->store,
@@ -229,6 +231,7 @@ struct worker *worker_new(struct loop *loop,
     w->role = options->role;
     w->link_ops = &worker_link_ops;
     w->loop = loop;
+    w->stream_loop = stream_loop_new(loop);
     w->dns = loop_dns_new(loop, "");
     w->secret = secret;
     w->engine = engine;
@@ -238,7 +241,7 @@ struct worker *worker_new(struct loop *loop,
     TAILQ_INIT(&w->copies);
     TAILQ_INIT(&w->conductors);
     wire_buf_init(&w->out, OUT_BYTES);
-    if (trust(w, err, err_bytes) < 0 || !w->dns ||
+    if (trust(w, err, err_bytes) < 0 || !w->stream_loop || !w->dns ||
         worker_disk_open(w, err, err_bytes) < 0 ||
         make_store(w, err, err_bytes) < 0 || make_timers(w) < 0 ||
         worker_disk_start(w) < 0 || make_batch(w) < 0 ||
@@ -266,6 +269,7 @@ void worker_free(struct worker *w)
     tls_free(w->tls);
     transfer_free(w->transfer);
     pipeline_free(w->pipeline);
+    stream_loop_free(w->stream_loop);
     worker_disk_close(w); /* completes running reads */
     worker_shared_close(w);
     loop_dns_free(w->dns, false);

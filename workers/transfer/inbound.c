@@ -240,7 +240,8 @@ void inbound_accept(void *arg, int fd)
     TAILQ_INIT(&in->receives);
     TAILQ_INIT(&in->pieces);
     limits.payload_bytes = HANDSHAKE_PAYLOAD_BYTES;
-    in->conn = frame_conn_new(t->config.loop, fd, &limits, &inbound_ops, in);
+    in->conn =
+        frame_conn_new(t->config.stream_loop, fd, &limits, &inbound_ops, in);
     if (!in->conn) {
         free(in);
         return;
