@@ -9,8 +9,8 @@
   - the comment of a function in a header says what it does: not "Whether it
     waits" or "Likewise for links", but "Returns whether ..".
     Folders in MOST_PRONOUNS may have as many of these as it says, never more;
-  - outside base/ and tests/ only the files that base/DESIGN.md lists include
-    libevent's headers.
+  - outside tests/ only the files that base/DESIGN.md lists include libevent's
+    headers.
 
 usage: check_style.py [FILE...]    (default: every C file of the clone)
        check_style.py --pronouns [FILE...]    (lists such comments, counts them)
@@ -152,7 +152,7 @@ def libevent_includes(name, text, users):
     if name in users:
         return [] if found else [(0, "no longer includes libevent's headers: "
                                      'take it from the list in base/DESIGN.md')]
-    if name.startswith(('base/', 'tests/')):
+    if name.startswith('tests/'):
         return []
     return [(number, "includes libevent's headers: use base/loop/loop.h, or see "
                      'the list in base/DESIGN.md') for number in found]
