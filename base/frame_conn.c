@@ -150,23 +150,15 @@ static bool take_next(struct frame_conn *c)
  * if more may have come. */
 static int fill(struct frame_conn *c)
 {
-    size_t had = stream_unused(c->stream), n, room;
-    char *to;
+    size_t n, room;
+    const char *from = stream_input(c->stream, &n);
 
-    while (stream_unused(c->stream) > 0) {
-        const char *from = stream_input(c->stream, &n);
-
-        to = frame_reader_room(&c->reader, &room);
-        if (!to)
-            return -ENOMEM;
-        n = n < room ? n : room;
-        memcpy(to, from, n);
-        frame_reader_came(&c->reader, n);
-        stream_use(c->stream, n);
-    }
-    if (had < MORE_INPUT_BYTES)
+    if (frame_reader_put(&c->reader, from, n))
+        return -ENOMEM;
+    stream_use(c->stream, n);
+    if (n < MORE_INPUT_BYTES)
         return 0;
-    to = frame_reader_room(&c->reader, &room);
+    char *to = frame_reader_room(&c->reader, &room);
     if (!to)
         return -ENOMEM;
     frame_reader_came(&c->reader, stream_read(c->stream, to, room));
