@@ -1,11 +1,7 @@
-/* A connection that speaks frames over a libevent bufferevent. */
+/* A connection that speaks frames over a stream. */
 #include "base/frame_conn.h"
 
 #include <errno.h>
-#include <event2/buffer.h>
-#include <event2/bufferevent.h>
-#include <event2/bufferevent_ssl.h>
-#include <event2/event.h>
 #include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -17,33 +13,31 @@
 #include "base/frame_conn_internal.h"
 #include "base/loop/loop.h"
 #include "base/socket.h"
+#include "base/stream/stream.h"
 #include "base/tls.h"
 
 #define PATIENCE_US 2000000
+/* Most input that a stream keeps. None is kept: frame_reader takes all. */
+#define STREAM_INPUT_BYTES 65536
+/* Less input means that the socket has no more. */
+#define MORE_INPUT_BYTES 16384
 
 static void stop_reading(struct frame_conn *c)
 {
-    loop_watch_stop(&c->readable);
-    if (c->tls)
-        bufferevent_disable(c->bev, EV_READ);
-}
-
-/* Sends TLS's close, so that the other side sees no broken connection. */
-static void end_tls(struct frame_conn *c)
-{
-    ERR_clear_error();
-    (void)SSL_shutdown(bufferevent_openssl_get_ssl(c->bev));
-    ERR_clear_error();
+    if (c->stream)
+        stream_pause(c->stream, true);
 }
 
 void frame_conn_destroy(struct frame_conn *c)
 {
-    loop_watch_stop(&c->readable);
+    frame_conn_abandon(c);
     frame_reader_fini(&c->reader);
-    if (c->tls && c->bev && c->opened && frame_conn_sent(c))
-        end_tls(c);
-    if (c->bev)
-        bufferevent_free(c->bev);
+    /* TLS's close, so that the other side sees no broken connection. */
+    if (c->tls && c->opened && frame_conn_sent(c))
+        stream_shut(c->stream);
+    stream_free(c->stream);
+    SSL_free(c->ssl);
+    byte_queue_fini(&c->early);
     loop_timer_stop(&c->deferred);
     free(c);
 }
@@ -63,8 +57,9 @@ void frame_conn_on_deferred(void *arg)
 {
     struct frame_conn *c = arg;
 
+    c->ending = true;
+    frame_conn_abandon(c);
     stop_reading(c);
-    bufferevent_disable(c->bev, EV_WRITE);
     c->in_callback++;
     c->ops->closed(c->arg, c->reason);
     conn_leave(c);
@@ -75,6 +70,7 @@ void frame_conn_fail(struct frame_conn *c, const char *reason)
     if (c->ending)
         return;
     c->ending = true;
+    stop_reading(c);
     if (!c->flushing)
         snprintf(c->reason, sizeof(c->reason), "%s", reason);
     loop_timer_start(&c->deferred, 0);
@@ -94,7 +90,6 @@ void frame_conn_refuse(struct frame_conn *c, uint16_t code, const char *text)
     snprintf(c->reason, sizeof(c->reason), "%s", text);
     c->flushing = true;
     stop_reading(c);
-    bufferevent_setwatermark(c->bev, EV_WRITE, 0, 0);
     loop_timer_start(&c->deferred, PATIENCE_US);
 }
 
@@ -151,61 +146,36 @@ static bool take_next(struct frame_conn *c)
     return conn_leave(c) && !c->ending && !c->flushing && !c->resting;
 }
 
-static void on_readable(void *arg, unsigned)
+/* Moves the stream's input to the reader, and reads more right into its memory
+ * if more may have come. */
+static int fill(struct frame_conn *c)
 {
-    struct frame_conn *c = arg;
+    size_t n, room;
+    const char *from = stream_input(c->stream, &n);
 
-    if (c->ending || c->flushing)
-        return;
-    ssize_t n = frame_reader_fill(&c->reader, c->readable.fd);
-    if (n == 0 || (n < 0 && n != -EAGAIN && n != -EINTR))
-        frame_conn_fail(c, n == 0 ? FRAME_CONN_ENDED : strerror((int)-n));
-    while (n > 0 && take_next(c))
-        ;
-}
-
-/* As frame_reader_fill(), from TLS's decrypted input. */
-static ssize_t fill_tls(struct frame_conn *c)
-{
-    struct evbuffer *in = bufferevent_get_input(c->bev);
-    size_t room;
-    char *to;
-
-    if (evbuffer_get_length(in) == 0)
-        return -EAGAIN;
-    to = frame_reader_room(&c->reader, &room);
+    if (frame_reader_put(&c->reader, from, n))
+        return -ENOMEM;
+    stream_use(c->stream, n);
+    if (n < MORE_INPUT_BYTES)
+        return 0;
+    char *to = frame_reader_room(&c->reader, &room);
     if (!to)
         return -ENOMEM;
-    int n = evbuffer_remove(in, to, room);
-    frame_reader_came(&c->reader, (size_t)n);
-    return n;
+    frame_reader_came(&c->reader, stream_read(c->stream, to, room));
+    return 0;
 }
 
-void frame_conn_on_tls_read(struct bufferevent *, void *arg)
+static void on_readable(void *arg)
 {
     struct frame_conn *c = arg;
-    ssize_t n = 0;
 
-    c->in_callback++;
-    while (!c->ending && !c->flushing && !c->resting && n >= 0) {
-        n = fill_tls(c);
-        if (n == -ENOMEM)
-            frame_conn_fail(c, "out of memory");
-        while (n > 0 && take_next(c))
+    if (c->ending || c->flushing || c->resting)
+        return;
+    if (fill(c) < 0)
+        frame_conn_fail(c, "out of memory");
+    else
+        while (take_next(c))
             ;
-    }
-    conn_leave(c);
-}
-
-/* Resumes reading; TLS input already decrypted is read in the loop's next
- * turn. */
-static int read_on(struct frame_conn *c)
-{
-    if (!c->tls)
-        return loop_watch_start(&c->readable, 0);
-    bufferevent_trigger(c->bev, EV_READ,
-                        BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
-    return bufferevent_enable(c->bev, EV_READ);
 }
 
 void frame_conn_resume(struct frame_conn *c)
@@ -213,27 +183,23 @@ void frame_conn_resume(struct frame_conn *c)
     if (!c->resting || c->ending || c->flushing)
         return;
     c->resting = false;
-    if (read_on(c))
-        frame_conn_fail(c, "out of memory");
-    else
-        while (take_next(c))
-            ;
+    stream_pause(c->stream, false);
+    while (take_next(c))
+        ;
 }
 
-int frame_conn_start(struct frame_conn *c)
-{
-    if (c->tls)
-        return bufferevent_enable(c->bev, EV_READ) ? -ENOMEM : 0;
-    loop_watch_init(c->loop, &c->readable, bufferevent_getfd(c->bev), LOOP_READ,
-                    on_readable, c);
-    return loop_watch_start(&c->readable, 0);
-}
-
-void frame_conn_on_write(struct bufferevent *bev, void *arg)
+static void on_opened(void *arg)
 {
     struct frame_conn *c = arg;
 
-    if (c->flushing && evbuffer_get_length(bufferevent_get_output(bev)) == 0)
+    c->opened = true;
+}
+
+static void on_sent(void *arg)
+{
+    struct frame_conn *c = arg;
+
+    if (c->flushing)
         frame_conn_fail(c, c->reason);
     if (c->flushing || c->ending || !c->ops->writable)
         return;
@@ -245,7 +211,7 @@ void frame_conn_on_write(struct bufferevent *bev, void *arg)
 /* Answers plain frames that came where TLS was expected with a plain ERROR. */
 static void refuse_plain(struct frame_conn *c)
 {
-    int fd = bufferevent_getfd(c->bev);
+    int fd = stream_fd(c->stream);
     struct wire_buf buf;
     char rest[4096];
 
@@ -267,8 +233,8 @@ static void refuse_plain(struct frame_conn *c)
 /* Writes why TLS failed, if it did. */
 static void explain_tls(struct frame_conn *c, char text[MSG_TEXT_MAX])
 {
-    const SSL *ssl = bufferevent_openssl_get_ssl(c->bev);
-    unsigned long fault = bufferevent_get_openssl_error(c->bev);
+    const SSL *ssl = stream_ssl(c->stream);
+    unsigned long fault = stream_tls_fault(c->stream);
 
     tls_explain(ssl, fault, text, MSG_TEXT_MAX);
     if (!c->opened && SSL_is_server(ssl) &&
@@ -276,31 +242,44 @@ static void explain_tls(struct frame_conn *c, char text[MSG_TEXT_MAX])
         refuse_plain(c);
 }
 
-void frame_conn_on_event(struct bufferevent *bev, short what, void *arg)
+static void on_ended(void *arg, int error)
 {
     struct frame_conn *c = arg;
-    int lookup = bufferevent_socket_get_dns_error(bev);
-    int error = evutil_socket_geterror(bufferevent_getfd(bev));
     char text[MSG_TEXT_MAX];
 
-    if (what & BEV_EVENT_CONNECTED) {
-        c->opened = true;
-        socket_tune(bufferevent_getfd(c->bev));
-        if (frame_conn_start(c) < 0)
-            frame_conn_fail(c, "out of memory");
+    /* The end of the socket without TLS's own end loses no frame unnoticed. */
+    if (error == 0 || ERR_GET_REASON(stream_tls_fault(c->stream)) ==
+                          SSL_R_UNEXPECTED_EOF_WHILE_READING) {
+        frame_conn_fail(c, FRAME_CONN_ENDED);
         return;
     }
-    /* A failed look-up sets no socket error. */
-    snprintf(text, sizeof(text), "%s%s",
-             lookup ? "cannot look up the host: " : "",
-             lookup ? evutil_gai_strerror(lookup)
-                    : evutil_socket_error_to_string(error));
-    /* OpenSSL reports a connection that was never established as ended. */
-    bool ended = (what & BEV_EVENT_EOF) && (c->opened || error == 0);
-
-    if (c->tls && !(what & BEV_EVENT_EOF) && !lookup)
+    snprintf(text, sizeof(text), "%s", strerror(-error));
+    if (c->tls)
         explain_tls(c, text);
-    frame_conn_fail(c, ended ? FRAME_CONN_ENDED : text);
+    frame_conn_fail(c, text);
+}
+
+int frame_conn_start(struct frame_conn *c, int fd)
+{
+    static const struct stream_ops ops = {.opened = on_opened,
+                                          .readable = on_readable,
+                                          .sent = on_sent,
+                                          .ended = on_ended};
+    const struct stream_options options = {.ssl = c->ssl,
+                                           .max_input = STREAM_INPUT_BYTES};
+    size_t n = byte_queue_length(&c->early);
+
+    socket_tune(fd);
+    c->ssl = NULL;
+    c->stream = stream_new(c->streams, fd, &options, &ops, c);
+    if (!c->stream ||
+        (n && stream_write(c->stream, c->early.data + c->early.begin, n)))
+        return -ENOMEM;
+    byte_queue_fini(&c->early);
+    c->opened = !c->tls;
+    if (c->ending || c->flushing)
+        stop_reading(c);
+    return 0;
 }
 
 void frame_conn_free(struct frame_conn *c)
@@ -310,7 +289,6 @@ void frame_conn_free(struct frame_conn *c)
     if (c->in_callback) {
         c->freed = c->ending = true;
         stop_reading(c);
-        bufferevent_disable(c->bev, EV_WRITE);
         loop_timer_stop(&c->deferred);
         return;
     }
@@ -322,49 +300,57 @@ void frame_conn_take(struct frame_conn *c, uint32_t payload_bytes)
     c->limits.payload_bytes = payload_bytes;
 }
 
+static size_t unsent(const struct frame_conn *c)
+{
+    return c->stream ? stream_unsent(c->stream) : byte_queue_length(&c->early);
+}
+
+static int put(struct frame_conn *c, const struct wire_buf *buf)
+{
+    if (c->stream)
+        return stream_write(c->stream, buf->data, buf->len);
+    char *to = byte_queue_room(&c->early, buf->len);
+    if (!to)
+        return -ENOMEM;
+    memcpy(to, buf->data, buf->len);
+    byte_queue_add(&c->early, buf->len);
+    return 0;
+}
+
 void frame_conn_send(struct frame_conn *c, const struct wire_buf *buf)
 {
-    struct evbuffer *out = bufferevent_get_output(c->bev);
-
     if (c->ending || c->flushing)
         return;
     if (buf->failed)
         frame_conn_fail(c, "a message could not be encoded");
-    else if (evbuffer_get_length(out) + buf->len > c->limits.output_limit_bytes)
+    else if (unsent(c) + buf->len > c->limits.output_limit_bytes)
         frame_conn_fail(
             c, "output limit reached: the other side reads too slowly");
-    else if (evbuffer_add(out, buf->data, buf->len))
+    else if (buf->len && put(c, buf))
         frame_conn_fail(c, "out of memory for output");
 }
 
 int frame_conn_detach(struct frame_conn *c)
 {
-    struct evbuffer *out = bufferevent_get_output(c->bev);
-    int fd = bufferevent_getfd(c->bev);
-
     if (c->tls)
         return -ENOTSUP;
-    if (c->ending || c->flushing)
+    if (c->ending || c->flushing || !c->stream)
         return -ENOTCONN;
-    bufferevent_disable(c->bev, EV_WRITE);
-    evbuffer_unfreeze(out, 1);
-    if (evbuffer_get_length(out) > 0 && evbuffer_write(out, fd) < 0)
+    stream_push(c->stream);
+    if (stream_unsent(c->stream) > 0)
         return -EAGAIN;
-    if (evbuffer_get_length(out) > 0)
-        return -EAGAIN;
-    int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    int own = fcntl(stream_fd(c->stream), F_DUPFD_CLOEXEC, 0);
     return own >= 0 ? own : -errno;
 }
 
 int frame_conn_full(const struct frame_conn *c)
 {
-    return evbuffer_get_length(bufferevent_get_output(c->bev)) >=
-           c->limits.output_watermark_bytes;
+    return unsent(c) >= c->limits.output_watermark_bytes;
 }
 
 bool frame_conn_sent(const struct frame_conn *c)
 {
-    return evbuffer_get_length(bufferevent_get_output(c->bev)) == 0;
+    return unsent(c) == 0;
 }
 
 const char *frame_conn_peer(const struct frame_conn *c)

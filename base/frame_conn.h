@@ -1,5 +1,5 @@
 /*
- * A connection that speaks frames (proto/frame.h) over a libevent bufferevent.
+ * A connection that speaks frames (proto/frame.h) over a stream.
  * Used by the conductor for its workers, and by workers for their conductor
  * and for each other.
  *
@@ -24,8 +24,8 @@
 #define FRAME_CONN_ENDED "closed by the other side"
 
 struct frame_conn;
-struct loop;
 struct loop_dns;
+struct stream_loop;
 
 /* A result of `frame`, so that one connection does not hold up the loop:
  * pauses the connection; frame_conn_resume() delivers this frame again. */
@@ -37,7 +37,7 @@ struct frame_conn_ops {
      * errno: out of place; the connection is then refused. */
     int (*frame)(void *arg, const struct frame_header *h,
                  const uint8_t *payload);
-    /* Called when the output fell to half the watermark. May be NULL. */
+    /* Called when the kernel has taken all output. May be NULL. */
     void (*writable)(void *arg);
     /* Called when the connection ended; reason is for logs. The owner calls
      * frame_conn_free(). */
@@ -53,17 +53,20 @@ struct frame_conn_limits {
                            failure; NULL = no TLS */
 };
 
-/* frame_conn_new(loop, fd, limits, ops, arg): wraps a connected socket; takes
- * fd, borrows loop and ops. Returns owned, or NULL (fd is then closed). */
-struct frame_conn *frame_conn_new(struct loop *loop, int fd,
+/* frame_conn_new(streams, fd, limits, ops, arg): wraps a connected socket;
+ * takes fd, borrows streams and ops. Returns owned, or NULL (fd is then
+ * closed). */
+struct frame_conn *frame_conn_new(struct stream_loop *streams, int fd,
                                   const struct frame_conn_limits *limits,
                                   const struct frame_conn_ops *ops, void *arg);
 
-/* frame_conn_connect(loop, dns, host, port, limits, ops, arg): begins to
- * connect; dns (borrowed) looks a host name up without blocking. Frames may be
- * sent right away. Failure comes through `closed`. Returns owned or NULL. */
-struct frame_conn *frame_conn_connect(struct loop *loop, struct loop_dns *dns,
-                                      const char *host, uint16_t port,
+/* frame_conn_connect(streams, dns, host, port, limits, ops, arg): begins to
+ * connect; dns (borrowed; NULL = addresses only) looks a host name up without
+ * blocking. Frames may be sent right away. Failure comes through `closed`.
+ * Returns owned or NULL. */
+struct frame_conn *frame_conn_connect(struct stream_loop *streams,
+                                      struct loop_dns *dns, const char *host,
+                                      uint16_t port,
                                       const struct frame_conn_limits *limits,
                                       const struct frame_conn_ops *ops,
                                       void *arg);

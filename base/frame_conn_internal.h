@@ -4,13 +4,21 @@
 
 #include "base/frame_conn.h"
 #include "base/loop/loop.h"
+#include "base/stream/queue.h"
 
-struct bufferevent;
+struct evdns_getaddrinfo_request;
 
 struct frame_conn {
-    struct loop *loop;
-    struct bufferevent *bev;    /* connects and writes; reads within TLS */
-    struct loop_watch readable; /* unused within TLS */
+    struct stream_loop *streams;
+    struct stream *stream; /* NULL = not connected yet */
+    /* Until it is connected: */
+    struct evdns_getaddrinfo_request *look_up; /* NULL = none */
+    uint16_t port;
+    int fd; /* being connected; -1 = none */
+    struct loop_watch connecting;
+    struct ssl_st *ssl;      /* owned; NULL = no TLS, or the stream has it */
+    struct byte_queue early; /* output that waits for the stream */
+
     bool tls;
     struct frame_reader reader;
     struct loop_timer deferred; /* fires to end the connection */
@@ -27,16 +35,17 @@ struct frame_conn {
     bool opened;     /* connected, and the TLS handshake, if any, is done */
 };
 
-/* Begins to read on a connected socket. Returns 0 or -ENOMEM. */
-[[nodiscard]] int frame_conn_start(struct frame_conn *c);
+/* Begins to read and write on a connected socket, and sends the early output.
+ * Takes fd and c->ssl. Returns 0 or -ENOMEM. */
+[[nodiscard]] int frame_conn_start(struct frame_conn *c, int fd);
+
+/* Gives up connecting. No-op if it is not under way. */
+void frame_conn_abandon(struct frame_conn *c);
 
 /* Frees it, outside of callbacks. */
 void frame_conn_destroy(struct frame_conn *c);
 
-/* Callbacks of the bufferevent and of `deferred`; arg is the connection. */
+/* Callback of `deferred`; arg is the connection. */
 void frame_conn_on_deferred(void *arg);
-void frame_conn_on_tls_read(struct bufferevent *bev, void *arg);
-void frame_conn_on_write(struct bufferevent *bev, void *arg);
-void frame_conn_on_event(struct bufferevent *bev, short what, void *arg);
 
 #endif

@@ -1,10 +1,9 @@
-/* Splits a socket's bytes into frames. */
+/* Splits a connection's bytes into frames. */
 #include "base/frame_reader.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Initial size of a connection's buffer, */
 #define BUFFER_BYTES ((size_t)64 << 10)
@@ -65,18 +64,23 @@ void frame_reader_came(struct frame_reader *r, size_t n)
     r->to += n;
 }
 
-ssize_t frame_reader_fill(struct frame_reader *r, int fd)
+int frame_reader_put(struct frame_reader *r, const void *bytes, size_t n)
 {
-    size_t room;
-    char *to = frame_reader_room(r, &room);
+    const char *from = bytes;
 
-    if (!to)
-        return -ENOMEM;
-    ssize_t n = read(fd, to, room);
-    if (n < 0)
-        return -errno;
-    frame_reader_came(r, (size_t)n);
-    return n;
+    while (n > 0) {
+        size_t room;
+        char *to = frame_reader_room(r, &room);
+
+        if (!to)
+            return -ENOMEM;
+        room = room < n ? room : n;
+        memcpy(to, from, room);
+        frame_reader_came(r, room);
+        from += room;
+        n -= room;
+    }
+    return 0;
 }
 
 void frame_reader_again(struct frame_reader *r)

@@ -1,10 +1,11 @@
-/* Splits a socket's bytes into frames. The buffer grows to at most twice the
- * bytes received of a frame; 2 MiB are kept for later frames. */
+/* Splits a connection's bytes into frames. The buffer grows to at most twice
+ * the bytes received of a frame; 2 MiB are kept for later frames. */
 #ifndef BASE_FRAME_READER_H
 #define BASE_FRAME_READER_H
 
 #include <stdbool.h>
-#include <sys/types.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "proto/frame.h"
 
@@ -27,12 +28,13 @@ void frame_reader_init(struct frame_reader *r);
 /* frame_reader_fini(r): frees the buffer. */
 void frame_reader_fini(struct frame_reader *r);
 
-/* frame_reader_fill(r, fd): reads once. Returns bytes read, 0 at the end, or a
- * negative errno (-EAGAIN: none available). Call it only after
- * frame_reader_next() returned FRAME_READ_MORE. */
-[[nodiscard]] ssize_t frame_reader_fill(struct frame_reader *r, int fd);
+/* frame_reader_put(r, bytes, n): appends n bytes, copied. Returns 0 or -ENOMEM.
+ * Call it, like the next two, only after frame_reader_next() returned
+ * FRAME_READ_MORE. */
+[[nodiscard]] int frame_reader_put(struct frame_reader *r, const void *bytes,
+                                   size_t n);
 
-/* frame_reader_fill() in two steps, for bytes from elsewhere.
+/* frame_reader_put() without a copy.
  * frame_reader_room(r, n): returns memory for *n bytes; NULL = out of memory.
  * frame_reader_came(r, n): n bytes were written there. */
 char *frame_reader_room(struct frame_reader *r, size_t *n);

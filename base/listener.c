@@ -2,7 +2,7 @@
 #include "base/listener.h"
 
 #include <errno.h>
-#include <event2/listener.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/loop/libevent.h"
 #include "base/loop/loop.h"
 
 #define BACKLOG 1024
@@ -23,54 +22,50 @@
 #define DESCRIPTORS_MAX (1u << 20) /* no program here needs more */
 
 struct listener {
-    struct evconnlistener *listener;
+    int fd;
+    struct loop_watch readable;
     struct loop_timer resume;
     listener_accepted *accepted;
     void *arg;
     uint16_t port;
-    unsigned accepts; /* since the last pause */
     bool held;
     struct log_rate failures;
 };
 
-static void pause_accepting(struct listener *l, int us)
-{
-    evconnlistener_disable(l->listener);
-    loop_timer_start(&l->resume, us);
-}
-
-/* Accepts up to ACCEPTS_PER_TURN. libevent accepts as long as connections wait,
- * so fast clients would block the loop. */
-static void on_accept(struct evconnlistener *, int fd, struct sockaddr *, int,
-                      void *arg)
+static void listen_again(void *arg)
 {
     struct listener *l = arg;
 
-    if (++l->accepts == ACCEPTS_PER_TURN) {
-        l->accepts = 0;
-        pause_accepting(l, 0);
-    }
-    l->accepted(l->arg, fd);
+    if (!l->held && loop_watch_start(&l->readable, 0))
+        loop_timer_start(&l->resume, PAUSE_US);
 }
 
 /* Pauses, mostly because no descriptor is left. The socket stays readable, so
  * without a pause the loop would spin. */
-static void on_error(struct evconnlistener *, void *arg)
+static void pause_accepting(struct listener *l, int error)
 {
-    struct listener *l = arg;
-    const char *why = strerror(errno);
-
     if (log_rate_takes(&l->failures, 1))
-        log_warn("port %u: cannot accept connections: %s", l->port, why);
-    pause_accepting(l, PAUSE_US);
+        log_warn("port %u: cannot accept connections: %s", l->port,
+                 strerror(error));
+    loop_watch_stop(&l->readable);
+    loop_timer_start(&l->resume, PAUSE_US);
 }
 
-static void on_resume(void *arg)
+/* Accepts up to ACCEPTS_PER_TURN; the rest stays readable for the next turn. */
+static void on_readable(void *arg, unsigned)
 {
     struct listener *l = arg;
 
-    if (!l->held)
-        evconnlistener_enable(l->listener);
+    for (unsigned i = 0; i < ACCEPTS_PER_TURN && !l->held; i++) {
+        int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+        if (fd < 0) {
+            if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+                pause_accepting(l, errno);
+            return;
+        }
+        l->accepted(l->arg, fd);
+    }
 }
 
 static int lookup(const char *host, uint16_t port, struct addrinfo **list)
@@ -140,31 +135,30 @@ static int listen_on_host(const char *host, uint16_t port, uint16_t *bound,
 /* Makes the loop watch the listening socket `fd`; takes fd. */
 static int watch(struct listener *l, struct loop *loop, int fd)
 {
-    loop_timer_init(loop, &l->resume, on_resume, l);
-    l->listener = evconnlistener_new(
-        loop_event_base(loop), on_accept, l,
-        LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
-    if (!l->listener) {
-        close(fd);
-        return -ENOMEM;
-    }
-    evconnlistener_set_error_cb(l->listener, on_error);
-    return 0;
+    l->fd = fd;
+    loop_timer_init(loop, &l->resume, listen_again, l);
+    loop_watch_init(loop, &l->readable, fd, LOOP_READ, on_readable, l);
+    return loop_watch_start(&l->readable, 0);
+}
+
+/* Returns a listener without a socket, or NULL: out of memory. */
+static struct listener *listener_alloc(listener_accepted *accepted, void *arg)
+{
+    struct listener *l = calloc(1, sizeof(*l));
+
+    if (l)
+        *l = (struct listener){.fd = -1, .accepted = accepted, .arg = arg};
+    return l;
 }
 
 int listener_new(struct loop *loop, const char *host, uint16_t port,
                  listener_accepted *accepted, void *arg, struct listener **out,
                  char *err, size_t err_bytes)
 {
-    struct listener *l = calloc(1, sizeof(*l));
+    struct listener *l = listener_alloc(accepted, arg);
     const char *why = "out of memory";
-    int rc = -ENOMEM;
+    int rc = l ? listen_on_host(host, port, &l->port, &why) : -ENOMEM;
 
-    if (l) {
-        l->accepted = accepted;
-        l->arg = arg;
-        rc = listen_on_host(host, port, &l->port, &why);
-    }
     if (rc >= 0) {
         rc = watch(l, loop, rc);
         why = "out of memory";
@@ -181,18 +175,17 @@ int listener_new(struct loop *loop, const char *host, uint16_t port,
 int listener_take(struct loop *loop, int fd, listener_accepted *accepted,
                   void *arg, struct listener **out)
 {
-    struct listener *l = calloc(1, sizeof(*l));
+    struct listener *l = listener_alloc(accepted, arg);
     int rc = -ENOMEM;
 
-    if (!l || read_port(fd, &l->port) || evutil_make_socket_nonblocking(fd) ||
-        evutil_make_socket_closeonexec(fd)) {
+    if (!l || read_port(fd, &l->port) ||
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) ||
+        fcntl(fd, F_SETFD, FD_CLOEXEC)) {
         rc = l ? -errno : rc;
         close(fd);
         free(l);
         return rc;
     }
-    l->accepted = accepted;
-    l->arg = arg;
     rc = watch(l, loop, fd);
     if (rc)
         listener_free(l);
@@ -205,9 +198,9 @@ void listener_hold(struct listener *l, bool on)
 {
     l->held = on;
     if (on)
-        evconnlistener_disable(l->listener);
+        loop_watch_stop(&l->readable);
     else
-        evconnlistener_enable(l->listener);
+        listen_again(l);
 }
 
 void listener_free(struct listener *l)
@@ -215,8 +208,9 @@ void listener_free(struct listener *l)
     if (!l)
         return;
     loop_timer_stop(&l->resume);
-    if (l->listener)
-        evconnlistener_free(l->listener);
+    loop_watch_stop(&l->readable);
+    if (l->fd >= 0)
+        close(l->fd);
     free(l);
 }
 

@@ -14,7 +14,7 @@ struct listener;
 struct loop;
 
 /* Called when a connection was accepted: the callee takes fd, non-blocking and
- * closed on exec. */
+ * closed on exec; it does not free the listener. */
 typedef void listener_accepted(void *arg, int fd);
 
 /* listener_new(loop, host, port, accepted, arg, out, err, err_bytes): listens

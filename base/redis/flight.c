@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include "base/loop/loop.h"
 #include "base/redis/internal.h"
 
 /* Follows a cluster's "MOVED SLOT HOST:PORT". */
@@ -43,7 +43,8 @@ static void on_reply(redisAsyncContext *, void *reply, void *arg)
     r->counts.bytes_in_flight -= f->bytes;
     if (given) {
         r->counts.replies++;
-        r->counts.round_trip_us += (uint64_t)(clock_now_us() - f->sent_us);
+        r->counts.round_trip_us +=
+            (uint64_t)(loop_now_us(r->loop) - f->sent_us);
         if (given->type == REDIS_REPLY_ERROR)
             judge(r, given->str);
     } else {
@@ -71,7 +72,7 @@ int redis_send(struct redis *r, struct redis_done done, int argc,
 
     if (!f)
         return -ENOMEM;
-    *f = (struct flight){r, done, NULL, clock_now_us(), bytes};
+    *f = (struct flight){r, done, NULL, loop_now_us(r->loop), bytes};
     if (redisAsyncCommandArgv(r->ac, on_reply, f, argc, (const char **)argv,
                               lens)) {
         free(f);

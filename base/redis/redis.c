@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "base/clock.h"
 #include "base/loop/loop.h"
 #include "base/redis/internal.h"
 #include "base/text.h"
@@ -40,7 +39,7 @@ int redis_command(struct redis *r, struct redis_done done, int argc,
 static void on_timer(void *arg)
 {
     struct redis *r = arg;
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(r->loop);
 
     if (r->step == RESTING) {
         redis_connect(r);

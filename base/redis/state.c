@@ -1,7 +1,6 @@
 /* A connection's steps, losses and retries. */
 #include <event2/dns.h>
 
-#include "base/clock.h"
 #include "base/entropy.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
@@ -13,7 +12,7 @@
 
 void redis_deadline(struct redis *r, int64_t us)
 {
-    r->due_us = clock_now_us() + us;
+    r->due_us = loop_now_us(r->loop) + us;
     if (loop_timer_start(&r->timer, us))
         log_error("%s: out of memory", r->what);
 }

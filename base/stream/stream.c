@@ -40,6 +40,11 @@ void stream_loop_free(struct stream_loop *loop)
     free(loop);
 }
 
+struct loop *stream_loop_base(const struct stream_loop *loop)
+{
+    return loop->base;
+}
+
 struct stream *stream_new(struct stream_loop *loop, int fd,
                           const struct stream_options *options,
                           const struct stream_ops *ops, void *arg)

@@ -51,6 +51,9 @@ struct stream_options {
 [[nodiscard]] struct stream_loop *stream_loop_new(struct loop *base);
 void stream_loop_free(struct stream_loop *loop);
 
+/* Returns the loop of these streams, borrowed. */
+struct loop *stream_loop_base(const struct stream_loop *loop);
+
 /*
  * Wraps a connected socket, and begins to read.
  *   fd       taken even on failure; non-blocking

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/loop/loop.h"
 #include "base/strangers.h"
+#include "base/stream/stream.h"
 
 /* A prompt of 126,000 tokens takes half a megabyte. */
 #define OUTPUT_LIMIT_BYTES (256u << 20)
@@ -34,6 +35,7 @@ struct worker_link {
 
 struct worker_links {
     struct loop *loop;
+    struct stream_loop *streams;
     struct listener *listener;
     struct loop_timer tick;
     int64_t tick_us; /* when on_tick() last ran */
@@ -188,7 +190,7 @@ static void on_accept(void *arg, int fd)
     link->links = l;
     link->handshake.secret = l->config.secret;
     link->last_frame_us = loop_now_us(l->loop);
-    link->conn = frame_conn_new(l->loop, fd, &limits, &conn_ops, link);
+    link->conn = frame_conn_new(l->streams, fd, &limits, &conn_ops, link);
     if (!link->conn) {
         free(link);
         return;
@@ -242,11 +244,14 @@ struct worker_links *worker_links_new(struct loop *loop,
     if (!l)
         return NULL;
     l->loop = loop;
+    l->streams = stream_loop_new(loop);
     l->config = *config;
     l->ops = ops;
     l->arg = arg;
     TAILQ_INIT(&l->links);
     strangers_init(&l->strangers);
+    if (!l->streams)
+        goto fail;
     char why[MSG_TEXT_MAX];
     if (listener_new(loop, config->host, config->port, on_accept, l,
                      &l->listener, why, sizeof(why))) {
@@ -278,6 +283,7 @@ void worker_links_free(struct worker_links *l)
     SSL_CTX_free(l->certificate);
     while (!TAILQ_EMPTY(&l->links))
         link_free(TAILQ_FIRST(&l->links));
+    stream_loop_free(l->streams);
     loop_timer_stop(&l->tick);
     listener_free(l->listener);
     free(l);

@@ -78,7 +78,7 @@ void worker_link_set_owner(struct worker_link *link, void *p);
 void *worker_link_owner(const struct worker_link *link);
 
 /* worker_link_last_frame_us(link): returns when its last frame came
- * (clock_now_us()). */
+ * (loop_now_us()). */
 int64_t worker_link_last_frame_us(const struct worker_link *link);
 
 #endif

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/json_fields.h"
+#include "base/loop/loop.h"
 #include "conductor/json/text_buf.h"
 #include "conductor/service/engine/costs.h"
 #include "conductor/service/models.h"
@@ -256,7 +256,7 @@ int models_drain(struct models *models, const char *name, bool on,
                          "name: \"%.100s\": no instance of that name", name);
     if (on)
         rc = drains_set(&models->drains, name,
-                        limit_us ? clock_now_us() + limit_us : 0);
+                        limit_us ? loop_now_us(models->loop) + limit_us : 0);
     else
         drains_drop(&models->drains, name);
     if (rc)

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include "base/loop/loop.h"
 #include "conductor/json/text_buf.h"
 #include "conductor/service/internal.h"
 #include "conductor/service/models.h"
@@ -20,7 +20,7 @@ void losses_note(struct losses *losses, const char *name, int64_t now_us)
 void service_lost(struct service *service, const char *name)
 {
     service->metrics.workers_lost++;
-    losses_note(&service->models->losses, name, clock_now_us());
+    losses_note(&service->models->losses, name, loop_now_us(service->loop));
 }
 
 /* Returns how many of the losses [from, n) are of this name. */

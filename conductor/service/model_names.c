@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/service/models.h"
 
 /* Limits of how often, and for how many names, the log lists the engines. */
@@ -121,7 +121,7 @@ void models_name(struct engine *e)
 
 void models_name_due(struct models *models)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(models->loop);
 
     for (struct service *s = models->first; s; s = s->next) {
         if (s->names.due)

@@ -6,8 +6,8 @@
 #endif
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/core/index/block_cut.h"
 #include "conductor/service/setup.h"
 
@@ -134,7 +134,7 @@ bool models_follow(struct models *models, int64_t until_us)
     for (struct service *s = models->first; s; s = s->next) {
         if (!s->engines.costs_due)
             continue;
-        if (clock_now_us() >= until_us)
+        if (loop_now_us(models->loop) >= until_us)
             return false;
         s->engines.costs_due = false;
         if (is_wanted(models, s->config.model))
@@ -225,7 +225,7 @@ bool models_reap(struct models *models, int64_t until_us)
     struct service **at = &models->first, *s;
 
     while ((s = *at)) {
-        if (clock_now_us() >= until_us)
+        if (loop_now_us(models->loop) >= until_us)
             return false;
         if (s == models->native || s->engines.n > 0 ||
             s->requests.n_free < s->requests.size ||
@@ -291,8 +291,9 @@ enum tenant_refusal models_enter(struct models *models, const char *key,
                                  size_t n, enum tenant_step step,
                                  struct tenant_terms *terms, int64_t *retry_us)
 {
-    enum tenant_refusal why = tenants_enter(models->tenants, key, n, step,
-                                            clock_now_us(), terms, retry_us);
+    enum tenant_refusal why =
+        tenants_enter(models->tenants, key, n, step, loop_now_us(models->loop),
+                      terms, retry_us);
 
     cluster_limits_due(models->cluster);
     return why;

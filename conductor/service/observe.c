@@ -1,7 +1,7 @@
 /* The table of observers. See observe.h. */
 #include "conductor/service/observe.h"
 
-#include "base/clock.h"
+#include "base/loop/loop.h"
 #include "conductor/service/access/access.h"
 #include "conductor/service/explain/explain.h"
 #include "conductor/service/history/history.h"
@@ -129,7 +129,8 @@ static void history_counted(struct service_request *request)
 
     history_prompt(history_of(request), r->prompt_tokens,
                    r->prompt_tokens - r->computed_tokens,
-                   length > cached ? length : cached, clock_now_us());
+                   length > cached ? length : cached,
+                   loop_now_us(request->service->loop));
 }
 
 /* Runs before metrics_token(), which marks the request as timed: a request
@@ -157,7 +158,7 @@ static void history_end(struct service_request *request,
                   : end->outcome == METRICS_FAILED ? HISTORY_FAILED
                   : in_time(request)               ? HISTORY_IN_TIME
                                                    : HISTORY_LATE,
-                  clock_now_us());
+                  loop_now_us(request->service->loop));
 }
 
 /* --- tenants and their limits ------------------------------------------- */
@@ -192,7 +193,7 @@ static void tenant_ended(struct service_request *request,
         tenants_spent(models->tenants, tenant,
                       request_prompt_tokens(request) +
                           (uint64_t)request->output.n_tokens,
-                      clock_now_us());
+                      loop_now_us(models->loop));
     cluster_limits_due(models->cluster);
 }
 

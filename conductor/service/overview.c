@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include "base/loop/loop.h"
 #include "conductor/json/text_buf.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/history/history.h"
@@ -151,8 +151,8 @@ int models_overview(const struct models *models, struct text_buf *out)
     bad |= put_counts(models, out);
     bad |= put_pools(models, out);
     bad |= text_buf_printf(out, ",\"last_minute\":{") < 0;
-    bad |= history_write_last(models->history, MINUTE_POINTS, clock_now_us(),
-                              out) != 0;
+    bad |= history_write_last(models->history, MINUTE_POINTS,
+                              loop_now_us(models->loop), out) != 0;
     bad |= text_buf_printf(out, "}}\n") < 0;
     return bad ? -ENOMEM : 0;
 }
@@ -162,7 +162,7 @@ int models_history(const struct models *models, enum history_span span,
 {
     int bad = text_buf_printf(out, "{") < 0;
 
-    bad |= history_write(models->history, span, clock_now_us(), out);
+    bad |= history_write(models->history, span, loop_now_us(models->loop), out);
     bad |= text_buf_printf(out, "}\n") < 0;
     return bad ? -ENOMEM : 0;
 }

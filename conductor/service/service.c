@@ -7,7 +7,6 @@
 
 #include "base/address.h"
 #include "base/bug.h"
-#include "base/clock.h"
 #include "base/entropy.h"
 #include "base/error.h"
 #include "base/listener.h"
@@ -48,7 +47,7 @@ static void on_tick(void *arg)
     if (index)
         bug("model %s: %s", s->config.model, index);
 
-    instances_tick(s, loop_away_us(&s->tick.us, clock_now_us(), TICK_US));
+    instances_tick(s, loop_away_us(&s->tick.us, loop_now_us(s->loop), TICK_US));
     index_tick(s);
     peers_tick(s);
     forward_tick(s);
@@ -136,7 +135,7 @@ static int service_alloc(struct service *s)
         s->requests.free_slots[s->requests.n_free++] = s->requests.size - 1 - i;
     blocks_init(s);
     loop_defer(&s->native.sweep);
-    s->tick.us = clock_now_us();
+    s->tick.us = loop_now_us(s->loop);
     return loop_timer_repeat(&s->tick.timer, TICK_US);
 }
 

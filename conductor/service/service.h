@@ -74,7 +74,7 @@ struct service_request_params {
     const uint32_t *tokens; /* (n_tokens), every id < vocab */
     size_t n_tokens;        /* 1 .. window_tokens - max_tokens; 0 = unknown */
     uint32_t max_tokens;    /* 1 .. window_tokens - n_tokens */
-    int64_t arrived_us;     /* start of its TTFT, by clock_now_us() */
+    int64_t arrived_us;     /* start of its TTFT, by loop_now_us() */
     int64_t slo_ttft_us;    /* 0 = the configuration's default */
     int64_t slo_tbt_us;     /* 0 = the configuration's default */
     const char *salt;       /* isolates a tenant's cache; NULL = none */

@@ -40,6 +40,11 @@ struct shape {
 
 /* K and V rows of a token are 8 heads x 128 x 2 bytes x 2 in one layer of
  * LLaMA-3-8B, and 256 float32 in one of `tiny`. */
+static int64_t read_clock_us(const struct loop *)
+{
+    return clock_now_us();
+}
+
 static const struct shape shapes[] = {
     {"llama3-8b, bfloat16, 256 tokens, blocks", 32, 1u << 20, false},
     {"the same, layers", 32, 1u << 20, true},
@@ -264,6 +269,7 @@ static int open_slab(struct bench *b, const struct shape *s)
     snprintf(b->path, sizeof(b->path), "%.300s/bench_disk.%d.slab", b->folder,
              (int)getpid());
     b->config = (struct disk_tier_config){
+        .now_us = read_clock_us,
         .path = b->path,
         .geometry = {.fingerprint = 1,
                      .block_bytes = s->layers * s->layer_bytes,

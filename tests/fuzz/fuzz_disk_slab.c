@@ -12,6 +12,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "tests/unit/disk_check.h"
 #include "workers/disk/tier/tier.h"
@@ -23,6 +24,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct disk_geometry geometry = {
     .fingerprint = 1, .block_bytes = 128, .block_tokens = 2, .layers = 2};
+
+static int64_t now_us(const struct loop *)
+{
+    return clock_now_us();
+}
 
 static void seal(uint8_t *page)
 {
@@ -99,6 +105,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free(file);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     struct disk_tier_config config = {
+        .now_us = now_us,
         .path = path,
         .bytes = disk_slab_bytes(&geometry, SLOTS),
         .geometry = geometry,

@@ -9,8 +9,8 @@
   - the comment of a function in a header says what it does: not "Whether it
     waits" or "Likewise for links", but "Returns whether ..".
     Folders in MOST_PRONOUNS may have as many of these as it says, never more;
-  - outside base/ and tests/ only the files that base/DESIGN.md lists include
-    libevent's headers.
+  - only the files that base/DESIGN.md lists include libevent's headers or read
+    the machine's clock: all others ask the loop (BEHIND_LOOP).
 
 usage: check_style.py [FILE...]    (default: every C file of the clone)
        check_style.py --pronouns [FILE...]    (lists such comments, counts them)
@@ -136,26 +136,37 @@ def too_many(found):
                    f'most {most} may (check_style.py --pronouns lists them)')
 
 
-def libevent_users():
-    """The files of base/DESIGN.md's list."""
+# What goes by the loop: a section of base/DESIGN.md lists the other users of
+# these headers. (Heading, beginnings of lines, folders without the rule, what to
+# do instead.)
+BEHIND_LOOP = (
+    ('## Who may include libevent',
+     ('#include <event2/', '#include "base/loop/libevent.h"'), ('tests/',),
+     'use base/loop/loop.h'),
+    ("## Who may read the machine's clock", ('#include "base/clock.h"',),
+     ('base/', 'tests/', 'tools/'), 'use loop_now_us()'),
+)
+
+
+def users_of(heading):
+    """The files that a section of base/DESIGN.md lists."""
     with open('base/DESIGN.md', encoding='utf-8') as file:
-        section = file.read().split('## Who may include libevent')[1]
+        section = file.read().split(heading)[1]
     return set(re.findall(r'`([\w/]+\.[ch])`', section.split('\n## ')[0]))
 
 
-def libevent_includes(name, text, users):
-    """(number of the line from 0, what) of each include of libevent that is
-    not allowed, or 0 and what if an allowed file needs it no longer."""
-    found = [number for number, line in enumerate(text.split('\n'))
-             if line.startswith(('#include <event2/',
-                                 '#include "base/loop/libevent.h"'))]
-    if name in users:
-        return [] if found else [(0, "no longer includes libevent's headers: "
-                                     'take it from the list in base/DESIGN.md')]
-    if name.startswith(('base/', 'tests/')):
-        return []
-    return [(number, "includes libevent's headers: use base/loop/loop.h, or see "
-                     'the list in base/DESIGN.md') for number in found]
+def beside_loop(name, text, users):
+    """(number of the line from 0, what) of each include that passes the loop by
+    and is not allowed, or 0 and what if an allowed file needs it no longer."""
+    for heading, begins, free, instead in BEHIND_LOOP:
+        found = [number for number, line in enumerate(text.split('\n'))
+                 if line.startswith(begins)]
+        section = f'the list "{heading[3:]}" in base/DESIGN.md'
+        if name in users[heading] and not found:
+            yield 0, f'includes none of these headers: take it from {section}'
+        elif name not in users[heading] and not name.startswith(free):
+            for number in found:
+                yield number, f'{instead}, or see {section}'
 
 
 def main(names):
@@ -164,7 +175,7 @@ def main(names):
     listed = subprocess.run(['git', 'ls-files'], capture_output=True,
                             text=True, check=True).stdout.split()
     bad, n_pronouns = 0, collections.Counter()
-    users = libevent_users()
+    users = {heading: users_of(heading) for heading, *_ in BEHIND_LOOP}
     for name in names or listed:
         if name.endswith(SUFFIXES):
             with open(name, encoding='utf-8') as file:
@@ -177,7 +188,7 @@ def main(names):
                     (number, f'a comment without a subject: "{what}"')
                     for number, what in found]
                 found += faults(text)
-                found += libevent_includes(name, text, users)
+                found += beside_loop(name, text, users)
             bad += len(found)
             for number, what in found:
                 print(f'{name}:{number + 1}: {what}')

@@ -9,16 +9,23 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "tests/unit/disk_check.h"
 
 #define LAYERS 3u
+
+static int64_t now_us(const struct loop *)
+{
+    return clock_now_us();
+}
 
 void disk_rig_init(struct disk_rig *rig, uint64_t layer_bytes, uint32_t slots)
 {
     const char *tmp = getenv("TMPDIR");
 
     *rig = (struct disk_rig){
-        .config = {.geometry = {.fingerprint = 77,
+        .config = {.now_us = now_us,
+                   .geometry = {.fingerprint = 77,
                                 .block_bytes = LAYERS * layer_bytes,
                                 .block_tokens = RIG_TOKENS,
                                 .layers = LAYERS},

@@ -10,7 +10,7 @@
 
 int64_t rig_now_us = 1000000;
 
-static int64_t now_us(void)
+static int64_t now_us(const struct loop *)
 {
     return rig_now_us;
 }

@@ -97,11 +97,17 @@ static void answer_alone(struct world *w, uint32_t p, uint32_t n,
 
 /* --- a worker's life ----------------------------------------------------- */
 
+static int64_t now_us(const struct loop *)
+{
+    return rig_now_us;
+}
+
 static void start(struct world *w)
 {
     const struct engine_kv_layout *l = engine_kv_layout(w->engine);
     char err[256] = "";
     struct disk_tier_config dc = {
+        .now_us = now_us,
         .path = w->path,
         .bytes = 24 * (l->block_bytes + 4096) + 65536,
         .geometry = {.fingerprint = l->fingerprint,

@@ -21,6 +21,7 @@
 #include "base/listener.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
+#include "base/stream/stream.h"
 #include "tests/unit/cases.h"
 #include "tests/unit/suite.h"
 #include "workers/transfer/engine/shm/internal.h"
@@ -43,6 +44,7 @@ struct door {
 /* Two transports, a peer of one of them, and what they have said. */
 struct rig {
     struct loop *loop;
+    struct stream_loop *stream_loop;
     struct listener *listener;
     struct door doors[64];
     uint32_t n_doors;
@@ -110,7 +112,7 @@ static void on_accept(void *arg, int fd)
     struct door *d = &r->doors[r->n_doors++];
 
     d->rig = r;
-    d->conn = frame_conn_new(r->loop, fd, &limits, &ops, d);
+    d->conn = frame_conn_new(r->stream_loop, fd, &limits, &ops, d);
 }
 
 static void on_stands(void *arg)
@@ -198,11 +200,15 @@ static void rig_init(struct rig *r)
     char err[400];
 
     *r = (struct rig){.loop = loop_new()};
+    r->stream_loop = stream_loop_new(r->loop);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->stream_loop);
     CU_ASSERT_EQUAL_FATAL(listener_new(r->loop, "127.0.0.1", 0, on_accept, r,
                                        &r->listener, err, sizeof(err)),
                           0);
-    const struct tcp_config config = {
-        .loop = r->loop, .hello = &hello, .streams = 2};
+    const struct tcp_config config = {.loop = r->loop,
+                                      .stream_loop = r->stream_loop,
+                                      .hello = &hello,
+                                      .streams = 2};
     r->holder = tcp_transport_new(&config);
     r->asker = tcp_transport_new(&config);
     CU_ASSERT_FATAL(r->holder && r->asker);
@@ -230,6 +236,7 @@ static void rig_fini(struct rig *r)
     for (uint32_t i = 0; i < r->n_doors; i++)
         frame_conn_free(r->doors[i].conn);
     listener_free(r->listener);
+    stream_loop_free(r->stream_loop);
     loop_free(r->loop);
     free(r->theirs);
     free(r->ours);
@@ -676,6 +683,8 @@ static void card_rig_init(struct rig *r, bool refuses, int *slab_fd)
                                                .read_over = card_read_over};
 
     *r = (struct rig){.loop = loop_new()};
+    r->stream_loop = stream_loop_new(r->loop);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->stream_loop);
     r->holder = shm_transport_new(r->loop);
     r->asker = shm_transport_new(r->loop);
     r->theirs = shm_slab_new(8192, slab_fd);
@@ -727,6 +736,7 @@ static void card_rig_fini(struct rig *r, int slab_fd)
     r->asker->ops->free(r->asker);
     r->holder->ops->free(r->holder);
     CU_ASSERT_EQUAL(cards[1].n_open, 0);
+    stream_loop_free(r->stream_loop);
     loop_free(r->loop);
     shm_slab_free(r->theirs, 8192, slab_fd);
     free(r->ours);

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/loop/loop.h"
+#include "base/stream/stream.h"
 #include "workers/transfer/engine/shm/slab.h"
 
 #define KEY_SEED 5
@@ -165,10 +166,13 @@ void site_init(struct site *s, struct loop *loop,
     const struct loader_config loader = {.loop = loop,
                                          .store = s->store,
                                          .layout = &s->layout,
-                                         .now_us = clock_now_us};
+                                         .now_us = loop_now_us};
     s->loader = loader_new(&loader, &loader_ops, s);
+    s->stream_loop = stream_loop_new(loop);
+    must(s->stream_loop, "no memory for streams");
     const struct transfer_config transfer = {
         .loop = loop,
+        .stream_loop = s->stream_loop,
         .store = s->store,
         .layout = &s->layout,
         .loader = s->loader,
@@ -188,6 +192,7 @@ void site_init(struct site *s, struct loop *loop,
 void site_fini(struct site *s)
 {
     transfer_free(s->transfer);
+    stream_loop_free(s->stream_loop);
     loader_free(s->loader);
     kv_store_free(s->store);
     engine_free(s->engine);

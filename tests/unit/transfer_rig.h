@@ -16,6 +16,7 @@ enum site_way { SITE_TCP, SITE_SHM, SITE_WAYS };
 /* One worker, so far as it transfers. */
 struct site {
     struct loop *loop; /* borrowed */
+    struct stream_loop *stream_loop;
     struct loop_timer poke;
     struct engine *engine; /* for the memory of the slab */
     struct engine_kv_layout layout;

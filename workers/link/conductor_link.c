@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/frame_conn.h"
 #include "base/handshake.h"
 #include "base/log.h"
@@ -96,7 +95,7 @@ static int on_opening(struct conductor_link *l, const struct frame_header *h,
  * still hold it at the conductor. */
 static bool name_may_come_free(struct conductor_link *l)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(l->config.loop);
 
     if (l->name_taken_us == 0)
         l->name_taken_us = now_us;
@@ -148,7 +147,7 @@ static int on_frame(void *arg, const struct frame_header *h,
  * be away for days. A name in use needs an operator and is always logged. */
 static void tell(struct conductor_link *l, const char *reason)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(l->config.loop);
 
     if (!l->name_taken_us && strcmp(l->told, reason) == 0 &&
         now_us - l->told_us < TOLD_EACH_US)
@@ -205,9 +204,9 @@ static void connect_now(struct conductor_link *l)
     if (l->config.tls)
         limits.ssl = tls_ssl(l->config.tls, l->config.at.host);
     if (!l->config.tls || limits.ssl)
-        l->conn =
-            frame_conn_connect(l->config.loop, l->config.dns, l->config.at.host,
-                               l->config.at.port, &limits, &conn_ops, l);
+        l->conn = frame_conn_connect(l->config.stream_loop, l->config.dns,
+                                     l->config.at.host, l->config.at.port,
+                                     &limits, &conn_ops, l);
     if (!l->conn) {
         retry_later(l, "out of memory");
         return;

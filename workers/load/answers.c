@@ -115,7 +115,7 @@ static void land(struct loader_piece *p, int rc)
 {
     struct load_run *run = p->run;
 
-    run->load->last_us = run->load->loader->config.now_us();
+    run->load->last_us = loader_now_us(run->load->loader);
     if (rc < 0) {
         load_miss(p, rc);
         return;
@@ -136,8 +136,8 @@ void loader_done(struct loader_piece *p, int rc)
         load_orphan(p);
     else if (p->run)
         land(p, rc);
-    load_rate_end(&s->pace, l->config.now_us(), came_bytes);
-    load_rate_end(&s->rate, l->config.now_us(), came_bytes);
+    load_rate_end(&s->pace, loader_now_us(l), came_bytes);
+    load_rate_end(&s->rate, loader_now_us(l), came_bytes);
     s->n_hung -= p->hung;
     s->silent &= came_bytes == 0;
     s->in_flight--;

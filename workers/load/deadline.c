@@ -28,7 +28,7 @@ void load_run_asked(struct load_run *run)
     struct loader *l = run->load->loader;
 
     if (run->until_us == 0)
-        run->until_us = l->config.now_us() + PATIENCE_US;
+        run->until_us = loader_now_us(l) + PATIENCE_US;
     loader_wake_at(l, load_run_until_us(run));
 }
 
@@ -84,7 +84,7 @@ void load_run_came(struct load_run *run, const struct loader_piece *p)
     if (run->load->r->load.held_back)
         run->until_us += earned_us(run->load, p);
     else if (run->in_flight > 0)
-        run->until_us = run->load->loader->config.now_us() + PATIENCE_US;
+        run->until_us = loader_now_us(run->load->loader) + PATIENCE_US;
     else
         run->until_us = 0;
 }
@@ -98,6 +98,6 @@ void loader_wake_at(struct loader *l, int64_t when_us)
     l->wake_us = when_us;
     if (!l->config.loop)
         return;
-    int64_t us = when_us - l->config.now_us();
+    int64_t us = when_us - loader_now_us(l);
     loop_timer_start(&l->timer, us > 0 ? us : 0);
 }

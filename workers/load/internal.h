@@ -84,6 +84,11 @@ struct loader {
     struct loop_timer timer;
 };
 
+static inline int64_t loader_now_us(const struct loader *l)
+{
+    return l->config.now_us(l->config.loop);
+}
+
 /* --- deadline.c --- */
 
 /* Notes that `run` was asked for a piece: sets its deadline unless it has

@@ -20,7 +20,7 @@ static int give_up(struct load_run *run)
     log_warn("request %llu: loading from %s takes too long",
              (unsigned long long)load->r->id, run->source->name);
     run->source->silent |=
-        load_run_silent_us(run) <= run->load->loader->config.now_us();
+        load_run_silent_us(run) <= loader_now_us(run->load->loader);
     run->open = true;
     load_close_run(run);
     while ((p = LIST_FIRST(&run->pieces))) {
@@ -46,7 +46,7 @@ bool load_give_up(struct loader *l, struct load *load)
             run->ended = true;
         if (!is_waited_for(run))
             continue;
-        if (l->config.now_us() < load_run_until_us(run)) {
+        if (loader_now_us(l) < load_run_until_us(run)) {
             loader_wake_at(l, load_run_until_us(run));
         } else if (give_up(run) < 0) {
             l->ops->failed(

@@ -101,12 +101,12 @@ void load_end(struct load *load)
     if (load->asked_us > 0 && load->last_us > load->asked_us)
         r->load.us = load->last_us - load->asked_us;
     if (has_peer(load))
-        r->load.fetch_us = l->config.now_us() - r->turn.arrival_us;
+        r->load.fetch_us = loader_now_us(l) - r->turn.arrival_us;
     r->load.mode = (uint8_t)(load->stalled ? LOAD_MODE_LOAD : load->mode);
     r->load.job = NULL;
     /* A running request no longer queues. */
     if (r->load.held_back && r->state == REQUEST_WAITING)
-        r->turn.freed_us = l->config.now_us();
+        r->turn.freed_us = loader_now_us(l);
     r->load.held_back = false;
     TAILQ_REMOVE(&l->loads, load, link);
     load_units_fini(&load->units);

@@ -190,7 +190,7 @@ static void begin(struct load *load)
 
     load->begun = true;
     load_units_begin(&load->units, r->blocks.n_chained);
-    load->last_us = load->loader->config.now_us();
+    load->last_us = loader_now_us(load->loader);
     layer_gate_reset(&r->step.gate);
     for (uint32_t i = 0; i < load->n_runs; i++)
         open_run(&load->runs[i]);

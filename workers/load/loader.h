@@ -96,7 +96,7 @@ struct loader_config {
     struct engine *engine;         /* gets loaded layers early; NULL = none */
     const struct cost_model *cost; /* of the engine; NULL = learn its pace */
     double bytes_per_s;            /* throttle of all loads; 0 = none */
-    int64_t (*now_us)(void);       /* the clock */
+    int64_t (*now_us)(const struct loop *loop); /* loop_now_us() */
 };
 
 struct loader_ops {

@@ -61,7 +61,7 @@ static struct meeting_tail tail_of(const struct load_run *run)
 {
     struct loader *l = run->load->loader;
     double us = block_us_of(run->source);
-    double since_us = (double)(l->config.now_us() - run->source->pace.end_us);
+    double since_us = (double)(loader_now_us(l) - run->source->pace.end_us);
 
     return (struct meeting_tail){.blocks = run->in_flight,
                                  .first_us = us > since_us ? us - since_us : 0,
@@ -72,7 +72,7 @@ static void meeting_of(const struct load *load, uint32_t most,
                        struct meeting *m)
 {
     const struct request *r = load->r;
-    double since_us = (double)(load->loader->config.now_us() - load->last_us);
+    double since_us = (double)(loader_now_us(load->loader) - load->last_us);
     double us = pace_of(load);
     double first_us = us > since_us ? us - since_us : 0;
 
@@ -140,7 +140,7 @@ uint32_t loader_chunk(struct loader *l, struct request *r, uint32_t most)
     if (n > 0 || !load->begun)
         load_check(load); /* the engine may have claimed the rest */
     else
-        loader_wake_at(l, l->config.now_us() + LOOK_AGAIN_US +
+        loader_wake_at(l, loader_now_us(l) + LOOK_AGAIN_US +
                               (int64_t)meeting_load_us(&m, m.missing));
     return n;
 }
@@ -184,13 +184,13 @@ void load_maybe_gate(struct load *load)
     /* The last layer must have come when the step reaches it. */
     double early_us = left_us - step_us * (layers - 1) / layers;
     if (early_us > 0) {
-        loader_wake_at(l, l->config.now_us() + (int64_t)early_us + 1);
+        loader_wake_at(l, loader_now_us(l) + (int64_t)early_us + 1);
         return;
     }
     r->step.gate_token = from;
     r->step.gated = true;
     r->load.held_back = false;
-    r->turn.freed_us = l->config.now_us();
+    r->turn.freed_us = loader_now_us(l);
     l->ops->poke(l->arg);
 }
 

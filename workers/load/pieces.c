@@ -69,14 +69,14 @@ static bool ask(struct loader *l, struct load_run *run, uint32_t unit)
     p->data = engine_kv_row(layout, load->r->blocks.data[b], p->from_layer,
                             ENGINE_K, 0);
     if (load->asked_us == 0)
-        load->asked_us = l->config.now_us();
+        load->asked_us = loader_now_us(l);
     load_units_set(&load->units, unit, UNIT_ASKED);
     kv_store_pin(l->config.store, p->id);
     LIST_INSERT_HEAD(&run->pieces, p, of_run);
     run->in_flight++;
     s->in_flight++;
-    load_rate_begin(&s->pace, l->config.now_us());
-    load_rate_begin(&s->rate, l->config.now_us());
+    load_rate_begin(&s->pace, loader_now_us(l));
+    load_rate_begin(&s->rate, loader_now_us(l));
     load_run_asked(run);
     int rc = s->ops.read(s->arg, run->session, p);
     if (rc < 0)

@@ -11,7 +11,7 @@ static int throttle_read(void *, void *, struct loader_piece *p)
 {
     struct loader *l = p->source->loader;
     struct throttle *t = &l->throttle;
-    int64_t now_us = l->config.now_us();
+    int64_t now_us = loader_now_us(l);
 
     if (TAILQ_EMPTY(&t->waiting) || t->free_us < now_us)
         t->free_us = now_us;
@@ -54,7 +54,7 @@ void throttle_tick(struct loader *l)
     struct loader_piece *p;
 
     while ((p = TAILQ_FIRST(&l->throttle.waiting)) &&
-           p->due_us <= l->config.now_us()) {
+           p->due_us <= loader_now_us(l)) {
         const struct loader_source *s = p->source;
 
         take_out(p);

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "workers/pipeline/internal.h"
 
 void group_free(struct group *g)
@@ -115,7 +115,7 @@ static void group_advanced(struct group *g)
     struct request *r = g->r;
     uint32_t position = whole(g);
 
-    g->progress_us = clock_now_us();
+    g->progress_us = loop_now_us(p->config.loop);
     if (position > r->position)
         p->ops->progress(p->arg, r, position);
     if (position == r->prompt.n_tokens && g->has_token) {

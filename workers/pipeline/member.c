@@ -2,8 +2,8 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "workers/pipeline/internal.h"
 
 /* Buffered output at which sending pauses. */
@@ -73,7 +73,7 @@ void member_pump(struct member *m)
         sent = true;
     if (!sent)
         return;
-    m->group->progress_us = clock_now_us();
+    m->group->progress_us = loop_now_us(m->group->pipeline->config.loop);
     /* The ring has room again. */
     m->group->pipeline->ops->poke(m->group->pipeline->arg);
 }
@@ -213,7 +213,7 @@ int member_connect(struct member *m)
             WATERMARK_BYTES + p->sender.piece_bytes + (1u << 20),
     };
 
-    m->conn = frame_conn_connect(p->config.loop, p->config.dns, m->host,
+    m->conn = frame_conn_connect(p->config.stream_loop, p->config.dns, m->host,
                                  m->port, &limits, &conn_ops, m);
     if (!m->conn)
         return -ENOMEM;

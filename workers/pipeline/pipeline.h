@@ -24,6 +24,7 @@
 
 struct loop;
 struct loop_dns;
+struct stream_loop;
 struct pipeline;
 struct secret;
 struct stage;
@@ -34,6 +35,7 @@ struct stage;
 
 struct pipeline_config {
     struct loop *loop;                     /* borrowed */
+    struct stream_loop *stream_loop;       /* of its connections; borrowed */
     struct loop_dns *dns;                  /* borrowed */
     const struct secret *secret;           /* borrowed; NULL = none */
     struct kv_store *store;                /* borrowed */

@@ -2,8 +2,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "workers/pipeline/internal.h"
 
 /* A stage waits this many time-outs for its leader, because earlier stages may
@@ -90,7 +90,7 @@ static int make_room(struct stage *s)
 
 static void made_progress(struct stage *s)
 {
-    s->progress_us = clock_now_us();
+    s->progress_us = loop_now_us(s->pipeline->config.loop);
 }
 
 static struct stage *stage_new(struct pipeline *p, struct frame_conn *conn,

@@ -13,9 +13,9 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/clock.h"
 #include "base/listener.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "workers/service/internal.h"
 
 /* An unreachable conductor that no other names for this long is forgotten. */
@@ -56,6 +56,7 @@ static struct conductor *add(struct worker *w, const struct address *at,
     struct conductor *c = calloc(1, sizeof(*c));
     struct conductor_link_config link = {
         .loop = w->loop,
+        .stream_loop = w->stream_loop,
         .dns = w->dns,
         .secret = w->secret,
         .tls = w->tls,
@@ -143,7 +144,7 @@ int worker_take_conductors(struct conductor *from, const uint8_t *payload,
         if (!c && w->n_conductors < MSG_CONDUCTORS_MAX && may_trust(w, &at))
             c = add(w, &at, &w->hello);
         if (c)
-            c->named_us = clock_now_us();
+            c->named_us = loop_now_us(w->loop);
     }
     return 0;
 }
@@ -249,6 +250,6 @@ int worker_take_lead(struct conductor *from, const uint8_t *payload, size_t len)
     if (msg_lead_unpack(payload, len, &m))
         return -EBADMSG;
     from->lead = m.token;
-    lead_take(&w->lead, m.token, clock_now_us());
+    lead_take(&w->lead, m.token, loop_now_us(w->loop));
     return 0;
 }

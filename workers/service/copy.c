@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
 #include "workers/service/internal.h"
@@ -237,7 +236,7 @@ static bool copy_go_on(struct worker *w, struct copy *c, int64_t now_us)
 void worker_copy_poke(struct worker *w)
 {
     struct copy *c, *next;
-    int64_t now_us = TAILQ_EMPTY(&w->copies) ? 0 : clock_now_us();
+    int64_t now_us = TAILQ_EMPTY(&w->copies) ? 0 : loop_now_us(w->loop);
 
     for (c = TAILQ_FIRST(&w->copies); c; c = next) {
         next = TAILQ_NEXT(c, link);

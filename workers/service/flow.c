@@ -1,5 +1,5 @@
 /* Callbacks of the step loop, the transfers and the loader about requests. */
-#include "base/clock.h"
+#include "base/loop/loop.h"
 #include "workers/service/internal.h"
 
 /* --- the step loop ----------------------------------------------------- */
@@ -58,7 +58,7 @@ static void send_done(struct worker *w, const struct request *r)
 static void on_prefilled(void *arg, struct request *r)
 {
     struct worker *w = arg;
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(w->loop);
 
     send_prefill_done(w, r, now_us);
     if (r->max_tokens == 1) {

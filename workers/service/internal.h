@@ -18,6 +18,7 @@
 #include "workers/transfer/transfer.h"
 
 struct loop_dns;
+struct stream_loop;
 struct worker_shared;
 
 /* A conductor that gives this worker work; conductors.c. */
@@ -43,6 +44,7 @@ struct conductor {
 struct worker {
     const struct worker_options *options;
     struct loop *loop;
+    struct stream_loop *stream_loop; /* of frame connections */
     struct loop_dns *dns;
     const struct secret *secret; /* NULL = none */
     struct tls *tls;             /* authorities for conductors; NULL = no TLS */

@@ -4,7 +4,6 @@
  * no request is left; or after --drain-ms. It exits at once without a
  * connected conductor.
  */
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
 #include "base/supervisor.h"
@@ -29,7 +28,8 @@ void worker_leave_tell(struct worker *w, struct conductor *c)
 
 void worker_leave(struct worker *w)
 {
-    int64_t now_us = clock_now_us(), limit_us = w->options->drain_ms * 1000ll;
+    int64_t now_us = loop_now_us(w->loop),
+            limit_us = w->options->drain_ms * 1000ll;
     struct conductor *c;
 
     if (w->leave.until_us || !worker_has_conductor(w) || limit_us == 0) {
@@ -72,7 +72,7 @@ static bool all_know(const struct worker *w, int64_t now_us)
 
 void worker_leave_look(struct worker *w)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(w->loop);
 
     if (!w->leave.until_us)
         return;

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
 #include "workers/service/internal.h"
@@ -41,7 +40,7 @@ static void on_link_down(void *arg)
     uint32_t n = w->requests.n;
 
     c->up = c->asked = c->leave_due = false;
-    c->named_us = clock_now_us(); /* FORGET_US starts now */
+    c->named_us = loop_now_us(w->loop); /* FORGET_US starts now */
     worker_drop_all(w, c);
     log_warn("conductor %s:%u is lost: %u of %u requests are dropped, the "
              "cache stays",

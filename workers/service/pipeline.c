@@ -48,6 +48,7 @@ int worker_pipeline_start(struct worker *w, const struct msg_hello *hello)
 {
     const struct pipeline_config c = {
         .loop = w->loop,
+        .stream_loop = w->stream_loop,
         .dns = w->dns,
         .secret = w->secret,
         .store = w->store,

@@ -2,7 +2,6 @@
  * PATHS; to all the block events. */
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/loop/loop.h"
 #include "workers/disk/tier/tier.h"
 #include "workers/service/internal.h"
@@ -259,7 +258,7 @@ static bool is_news(const struct msg_paths *told, const struct msg_paths *m)
 
 static void send_paths(struct worker *w, struct conductor *to)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(w->loop);
     struct msg_paths m;
 
     transfer_paths(w->transfer, &m);

@@ -2,9 +2,9 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "workers/service/internal.h"
 
 /* Refuses a request. Returns 0. */
@@ -86,7 +86,7 @@ static struct request *make_request(struct conductor *from,
     struct request *r = request_new(&spec);
 
     if (r)
-        r->turn.arrival_us = clock_now_us();
+        r->turn.arrival_us = loop_now_us(from->worker->loop);
     else
         turn_away(from, spec.id, PROTO_E_BUSY, "out of memory");
     return r;

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
 #include "workers/service/internal.h"
@@ -12,7 +11,7 @@
  * ready. */
 static void look_again(struct worker *w)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(w->loop);
     int64_t at_us = batch_look_us(w->batch, now_us);
 
     if (at_us != INT64_MAX)
@@ -43,7 +42,7 @@ static void next_step(struct worker *w)
     /* Stages and steps take turns. */
     if (!w->staged_last && submit_stage(w))
         return;
-    uint32_t n = batch_form(w->batch, clock_now_us(), &segments);
+    uint32_t n = batch_form(w->batch, loop_now_us(w->loop), &segments);
     if (n == 0) {
         if (!w->staged_last || !submit_stage(w))
             look_again(w);

@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "base/bug.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/loop/dns.h"
 #include "base/loop/loop.h"
+#include "base/stream/stream.h"
 #include "base/supervisor.h"
 #include "base/tls.h"
 #include "workers/disk/tier/tier.h"
@@ -31,7 +31,7 @@ static void on_tick(void *arg)
 {
     struct worker *w = arg;
 
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(w->loop);
 
     transfer_tick(w->transfer, now_us);
     pipeline_tick(w->pipeline, now_us);
@@ -63,9 +63,9 @@ static int make_store(struct worker *w, char *err, size_t err_bytes)
     };
     double need_mib =
         (double)c.capacity_blocks * (double)c.block_bytes / 1048576.0;
-    int64_t from_us = clock_now_us();
+    int64_t from_us = loop_now_us(w->loop);
     int rc = kv_store_new(&c, &w->store);
-    double s = (double)(clock_now_us() - from_us) / 1e6;
+    double s = (double)(loop_now_us(w->loop) - from_us) / 1e6;
     if (rc == 0 && s >= 1)
         log_info("worker %s: the machine took %.1f s to give %.0f MiB for KV",
                  w->options->name, s, need_mib);
@@ -108,7 +108,7 @@ static int make_loader(struct worker *w, const struct cost_model *cost)
         .engine = w->engine,
         .cost = cost,
         .bytes_per_s = w->options->load_gbps * 1e9 / 8,
-        .now_us = clock_now_us,
+        .now_us = loop_now_us,
     };
 
     w->loader = loader_new(&c, &worker_loader_ops, w);
@@ -159,6 +159,7 @@ static int make_connections(struct worker *w, char *err, size_t err_bytes)
     fill_hello(w, &hello);
     struct transfer_config c = {
         .loop = w->loop,
+        .stream_loop = w->stream_loop,
         .dns = w->dns,
         .secret = w->secret,
         .store = w->store,
@@ -230,6 +231,7 @@ struct worker *worker_new(struct loop *loop,
     w->role = options->role;
     w->link_ops = &worker_link_ops;
     w->loop = loop;
+    w->stream_loop = stream_loop_new(loop);
     w->dns = loop_dns_new(loop, "");
     w->secret = secret;
     w->engine = engine;
@@ -239,7 +241,7 @@ struct worker *worker_new(struct loop *loop,
     TAILQ_INIT(&w->copies);
     TAILQ_INIT(&w->conductors);
     wire_buf_init(&w->out, OUT_BYTES);
-    if (trust(w, err, err_bytes) < 0 || !w->dns ||
+    if (trust(w, err, err_bytes) < 0 || !w->stream_loop || !w->dns ||
         worker_disk_open(w, err, err_bytes) < 0 ||
         make_store(w, err, err_bytes) < 0 || make_timers(w) < 0 ||
         worker_disk_start(w) < 0 || make_batch(w) < 0 ||
@@ -267,6 +269,7 @@ void worker_free(struct worker *w)
     tls_free(w->tls);
     transfer_free(w->transfer);
     pipeline_free(w->pipeline);
+    stream_loop_free(w->stream_loop);
     worker_disk_close(w); /* completes running reads */
     worker_shared_close(w);
     loop_dns_free(w->dns, false);

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 
 #define PUTS_MAX 256u
 /* At most 1/PINNED_SHARE of the store's blocks are pinned. */
@@ -173,7 +173,8 @@ static void judge(struct shared_keeper *k, const struct shared_job *j)
         log_warn("shared store %s takes no blocks: %s", shown, j->why);
     if (j->rc == -ENOSPC || j->rc == -EPROTO) {
         k->refused = true;
-        k->paused_us = clock_now_us() + (j->rc == -ENOSPC ? FULL_US : RETRY_US);
+        k->paused_us = loop_now_us(shared_tier_config(k->tier)->loop) +
+                       (j->rc == -ENOSPC ? FULL_US : RETRY_US);
     } else if (j->rc == 0) {
         k->refused = false;
     }
@@ -184,7 +185,7 @@ static void put_done(struct shared_job *j)
     struct put *p = put_of(j);
     struct shared_keeper *k = p->keeper;
     struct note *note = &k->notes[p->id]; /* its pin keeps the contents */
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(shared_tier_config(k->tier)->loop);
     int64_t ttl_us = (int64_t)shared_tier_config(k->tier)->ttl_s * 1000000;
 
     k->n_puts--;
@@ -238,7 +239,7 @@ static int put_one(struct shared_keeper *k, uint32_t id)
  * one failed less than RETRY_US ago; -EBUSY; -ENOMEM; -EIO. */
 static int put_chain(struct shared_keeper *k, uint32_t id)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(shared_tier_config(k->tier)->loop);
     uint32_t n = 0;
     int rc = learn_chain(k, id);
 
@@ -289,7 +290,7 @@ static uint32_t unput(const struct shared_keeper *k)
 
 void shared_keeper_poke(struct shared_keeper *k)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(shared_tier_config(k->tier)->loop);
 
     if (!shared_tier_is_up(k->tier) || now_us < k->paused_us)
         return;
@@ -308,7 +309,7 @@ void shared_keeper_poke(struct shared_keeper *k)
 
 void shared_keeper_tick(struct shared_keeper *k)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(shared_tier_config(k->tier)->loop);
 
     k->n_known = 0;
     for (uint32_t id = 0; id < k->capacity; id++) {

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 
 #define CHECK_US 2000000 /* between checks of an open line */
 #define PAUSE_MIN_US 1000000
@@ -109,7 +109,7 @@ static void run(struct errand *e)
 /* Handles a closed line: plans the next try, and reports the tier away. */
 static void lost(struct shared_tier *t, struct way *w, const char *why)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(t->config.loop);
     bool was_up = shared_tier_is_up(t);
 
     if (w->up && now_us - w->up_us >= STEADY_US)
@@ -171,7 +171,7 @@ static int check_run(struct shared_job *j, struct shared_store *s)
 
 static void came_up(struct shared_tier *t)
 {
-    double s = (double)(clock_now_us() - t->away_us) / 1e6;
+    double s = (double)(loop_now_us(t->config.loop) - t->away_us) / 1e6;
 
     if (t->away_us > 0)
         log_info("shared store %s is up again, after %.1f s", t->config.shown,
@@ -193,9 +193,9 @@ static void check_done(struct shared_job *j)
     c->under_way = false;
     if (j->rc < 0 || t->leaving)
         return;
-    w->next_us = clock_now_us() + CHECK_US;
+    w->next_us = loop_now_us(t->config.loop) + CHECK_US;
     if (!w->up)
-        w->up_us = clock_now_us();
+        w->up_us = loop_now_us(t->config.loop);
     w->up = true;
     bool other = c->id != 0 && c->id != t->id;
     if (other)
@@ -208,7 +208,7 @@ static void check_done(struct shared_job *j)
 
 void shared_tier_tick(struct shared_tier *t)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(t->config.loop);
 
     for (unsigned i = 0; i < SHARED_WAYS; i++) {
         struct way *w = &t->ways[i];

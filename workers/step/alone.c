@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/loop/loop.h"
 #include "workers/step/batch.h"
 #include "workers/step/thread.h"
@@ -39,7 +38,7 @@ static void on_prefilled(void *arg, struct request *r)
 {
     struct step_alone *s = arg;
 
-    s->done_us = clock_now_us();
+    s->done_us = loop_now_us(s->loop);
     s->cached_tokens = r->load.n_local * s->layout->block_tokens;
     forget(s, r);
 }
@@ -129,7 +128,7 @@ int step_alone_step(struct step_alone *s, struct engine_segment *segments,
 int step_alone_prefill(struct step_alone *s, const uint32_t *tokens,
                        uint32_t n_tokens, uint32_t *cached_tokens, double *us)
 {
-    int64_t begin_us = clock_now_us();
+    int64_t begin_us = loop_now_us(s->loop);
     const struct request_spec spec = {
         .id = ++s->next_id,
         .tokens = (const uint8_t *)tokens,
@@ -145,7 +144,7 @@ int step_alone_prefill(struct step_alone *s, const uint32_t *tokens,
     if (rc == 0 && (rc = batch_enqueue(s->batch, r)) < 0)
         request_free(r);
     while (rc == 0 && s->done_us == 0) {
-        uint32_t n = batch_form(s->batch, clock_now_us(), &segments);
+        uint32_t n = batch_form(s->batch, loop_now_us(s->loop), &segments);
 
         if (n == 0) {
             forget(s, r); /* the store has no room for the prompt */

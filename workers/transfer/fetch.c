@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/core/index/block_key.h"
 #include "workers/transfer/internal.h"
 
@@ -59,7 +59,7 @@ static void *fetch_open(void *arg, struct load_run *run,
     f->tokens = r->prompt.tokens;
     f->n_keys = to_block;
     f->learner = r->prompt.learns ? r : NULL;
-    f->since_us = clock_now_us();
+    f->since_us = loop_now_us(t->config.loop);
     TAILQ_INIT(&f->moves);
     TAILQ_INSERT_TAIL(&p->fetches, f, link);
     if (p->welcome)
@@ -74,7 +74,7 @@ static int fetch_read(void *, void *session, struct loader_piece *piece)
     if (!route_hopes(f->peer->route))
         return -ENOTCONN;
     if (TAILQ_EMPTY(&f->moves))
-        f->since_us = clock_now_us();
+        f->since_us = loop_now_us(f->transfer->config.loop);
     int rc = move_add(f, piece);
     if (rc == 0)
         move_pump(f);

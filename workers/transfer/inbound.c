@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "workers/transfer/internal.h"
 
 /* Returns why the sender of `m` and this worker cannot exchange KV, or NULL. */
@@ -165,7 +165,7 @@ static int on_inbound_frame(void *arg, const struct frame_header *h,
         inbound_opening(in, h, payload);
         return 0;
     }
-    in->heard_us = clock_now_us();
+    in->heard_us = loop_now_us(in->transfer->config.loop);
     return inbound_dispatch(in, h, payload);
 }
 
@@ -235,12 +235,13 @@ void inbound_accept(void *arg, int fd)
     }
     in->transfer = t;
     in->handshake.secret = t->config.secret;
-    in->heard_us = clock_now_us();
+    in->heard_us = loop_now_us(t->config.loop);
     TAILQ_INIT(&in->serves);
     TAILQ_INIT(&in->receives);
     TAILQ_INIT(&in->pieces);
     limits.payload_bytes = HANDSHAKE_PAYLOAD_BYTES;
-    in->conn = frame_conn_new(t->config.loop, fd, &limits, &inbound_ops, in);
+    in->conn =
+        frame_conn_new(t->config.stream_loop, fd, &limits, &inbound_ops, in);
     if (!in->conn) {
         free(in);
         return;

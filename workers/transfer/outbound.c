@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "workers/transfer/internal.h"
 
 /* Begins the jobs that waited for WELCOME. */
@@ -64,7 +64,7 @@ static int on_frame(void *arg, const struct frame_header *h,
                     const uint8_t *payload)
 {
     struct peer *p = arg;
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(p->transfer->config.loop);
 
     if (h->type == FRAME_ERROR)
         return handshake_refused(p->conn, payload, h->length,

@@ -98,8 +98,8 @@ struct peer *transfer_peer(struct transfer *t, const char *host, uint16_t port)
     TAILQ_INIT(&p->pushes);
     struct frame_conn_limits limits = t->limits;
     limits.payload_bytes = HANDSHAKE_PAYLOAD_BYTES;
-    p->conn = frame_conn_connect(t->config.loop, t->config.dns, host, port,
-                                 &limits, t->peer_ops, p);
+    p->conn = frame_conn_connect(t->config.stream_loop, t->config.dns, host,
+                                 port, &limits, t->peer_ops, p);
     if (!p->conn) {
         free(p);
         return NULL;

@@ -23,12 +23,14 @@
 struct frame_conn;
 struct loop;
 struct loop_dns;
+struct stream_loop;
 struct secret;
 struct stage; /* workers/pipeline/pipeline.h */
 struct transfer;
 
 struct transfer_config {
     struct loop *loop;                     /* borrowed */
+    struct stream_loop *stream_loop;       /* of its connections; borrowed */
     struct loop_dns *dns;                  /* borrowed */
     const struct secret *secret;           /* borrowed; NULL = none */
     struct kv_store *store;                /* borrowed */

@@ -14,6 +14,7 @@ static struct transport *new_tcp(struct transfer *t)
     const struct transfer_config *c = &t->config;
     const struct tcp_config tcp = {
         .loop = c->loop,
+        .stream_loop = c->stream_loop,
         .dns = c->dns,
         .secret = c->secret,
         .hello = &t->hello,

@@ -158,7 +158,7 @@ void http_peer(const struct http_conn *conn, char text[HTTP_PEER_BYTES]);
  * many connections. */
 [[nodiscard]] bool http_set_client(struct http_conn *conn, uint64_t key);
 
-/* Returns when the last bytes of the request were read, as clock_now_us(); for
+/* Returns when the last bytes of the request were read, as loop_now_us(); for
  * a request sent ahead of its turn, when its turn came. */
 int64_t http_arrived_us(const struct http_conn *conn);
 

@@ -11,7 +11,7 @@
  */
 #include <inttypes.h>
 
-#include "base/clock.h"
+#include "base/loop/loop.h"
 #include "conductor/link/events/feed_state.h"
 
 void applying_drop(struct applying *a)
@@ -51,7 +51,7 @@ static bool go_on(struct kv_feed *feed, uint32_t max_blocks)
     feed->stats.bytes += a->bytes;
     feed->stats.events += a->batch.n_events;
     feed->stats.unknown_events += a->batch.n_unknown;
-    feed->stats.last_event_us = clock_now_us();
+    feed->stats.last_event_us = loop_now_us(feed->feeds->base);
     stream->quiet_since_us = feed->stats.last_event_us;
     stream->quiet_us = FEED_QUIET_MIN_US;
     return false;
@@ -135,13 +135,13 @@ void stream_resume(struct stream *stream)
 {
     if (stream->has_held)
         apply_held(stream);
-    stream->quiet_since_us = clock_now_us();
+    stream->quiet_since_us = loop_now_us(stream->feed->feeds->base);
     feed_update_pauses(stream->feed);
 }
 
 static void rest(struct kv_feed *feed)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(feed->feeds->base);
     int64_t rest_us = 2 * feed->rest_us;
 
     /* After a long time without a slow message the pause is short again. */

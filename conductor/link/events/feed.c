@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
 #include "conductor/link/events/feed_state.h"
@@ -192,7 +191,7 @@ static void stream_tick(struct stream *stream, int64_t now_us)
 static void on_tick(void *arg)
 {
     struct kv_feeds *feeds = arg;
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(feeds->base);
     struct kv_feed *feed;
 
     replay_tick(feeds, now_us);
@@ -285,7 +284,7 @@ struct kv_feed *kv_feed_new(struct kv_feeds *feeds,
     for (uint16_t r = 0; r < config->ranks; r++) {
         feed->streams[r].feed = feed;
         feed->streams[r].rank = r;
-        feed->streams[r].quiet_since_us = clock_now_us();
+        feed->streams[r].quiet_since_us = loop_now_us(feeds->base);
         feed->streams[r].quiet_us = FEED_QUIET_MIN_US;
     }
     if (open_intakes(feed)) {

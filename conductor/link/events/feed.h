@@ -57,7 +57,7 @@ struct kv_feed_stats {
     uint64_t replays_failed;
     uint64_t other_ranks;  /* messages of other ranks than the feed's */
     uint64_t unfinished;   /* 1 = a message or a forgetting is unfinished */
-    int64_t last_event_us; /* clock_now_us() of the last message; 0 = none */
+    int64_t last_event_us; /* loop_now_us() of the last message; 0 = none */
     struct kv_map_stats map;
 };
 

@@ -18,8 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/link/events/feed_state.h"
 
 #define SILENCE_US 2000000
@@ -62,7 +62,7 @@ static void on_answer(void *arg, zmq_msg_t *frames, size_t n)
     struct stream *stream = arg;
     uint64_t number;
 
-    stream->heard_us = clock_now_us();
+    stream->heard_us = loop_now_us(stream->feed->feeds->base);
     if ((n != 3 && n != 4) || zmq_msg_size(&frames[0]) != 0 ||
         zmq_msg_size(&frames[n - 2]) != sizeof(number)) {
         replay_over(stream, "its answers have no known form");
@@ -117,7 +117,7 @@ static void failed(struct stream *stream, const char *why)
         stream->pause_us = PAUSE_MIN_US;
     if (stream->pause_us > PAUSE_MAX_US)
         stream->pause_us = PAUSE_MAX_US;
-    stream->not_before_us = clock_now_us() + stream->pause_us;
+    stream->not_before_us = loop_now_us(feed->feeds->base) + stream->pause_us;
     feed->stats.replays_failed++;
 }
 
@@ -154,7 +154,7 @@ static void ask(struct stream *stream)
         first = htobe64(kv_sequence_wanted(&stream->sequence));
     feed_endpoint(feed->config.replay_endpoint, (uint16_t)stream_rank(stream),
                   endpoint);
-    stream->heard_us = clock_now_us();
+    stream->heard_us = loop_now_us(feed->feeds->base);
     stream->answers = 0;
     stream->dealer = kv_socket_open(feed->feeds->loop, KV_SOCKET_DEALER,
                                     endpoint, "", &answer_ops, stream);
@@ -174,7 +174,7 @@ static void begin(struct stream *stream)
     stream->replay = REPLAY_RUNS;
     stream->tries = 0;
     stream->hole = false;
-    stream->began_us = clock_now_us();
+    stream->began_us = loop_now_us(feeds->base);
     stream->feed->stats.replays++;
     ask(stream);
 }
@@ -184,7 +184,7 @@ bool replay_want(struct stream *stream, bool all, bool check)
     struct kv_feeds *feeds = stream->feed->feeds;
 
     if (!*stream->feed->config.replay_endpoint ||
-        clock_now_us() < stream->not_before_us)
+        loop_now_us(feeds->base) < stream->not_before_us)
         return false;
     leave(stream);
     stream->all = stream->from_zero = all;

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/queue.h>
 
-#include "base/clock.h"
 #include "base/loop/loop.h"
 
 /* Messages that libzmq buffers for us; the publisher keeps more. */
@@ -137,7 +136,7 @@ static void take_turn(struct kv_socket *s, int64_t until_us)
 
     do
         more = take_message(s);
-    while (more && ++i < TURN_MESSAGES && clock_now_us() < until_us);
+    while (more && ++i < TURN_MESSAGES && loop_now_us(loop->base) < until_us);
     if (!loop->taking)
         return;
     set_ready(s, false);
@@ -147,13 +146,13 @@ static void take_turn(struct kv_socket *s, int64_t until_us)
 static void on_turn(void *arg)
 {
     struct kv_loop *loop = arg;
-    int64_t until_us = clock_now_us() + TURN_US;
+    int64_t until_us = loop_now_us(loop->base) + TURN_US;
     struct kv_socket *s;
 
     if (loop->left != KV_WORK_NONE)
         loop->work(loop->work_arg);
     while (loop->left != KV_WORK_FIRST && (s = TAILQ_FIRST(&loop->ready)) &&
-           clock_now_us() < until_us) {
+           loop_now_us(loop->base) < until_us) {
         loop->taking = s;
         take_turn(s, until_us);
     }

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/address.h"
-#include "base/clock.h"
 #include "base/dns.h"
 #include "base/loop/loop.h"
 
@@ -166,7 +165,7 @@ struct resolver *resolver_new(struct loop *loop, struct dns *dns,
     r->ops = ops;
     r->arg = arg;
     r->tell_again = true;
-    r->jitter = (unsigned)clock_now_us();
+    r->jitter = (unsigned)loop_now_us(loop);
     loop_timer_init(loop, &r->timer, on_time, r);
     if (loop_timer_start(&r->timer, 0) == 0)
         return r;

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/clock.h"
+#include "base/loop/loop.h"
 #include "conductor/json/text_buf.h"
 #include "conductor/service/access/log.h"
 #include "conductor/service/engine/engine.h"
@@ -55,7 +55,8 @@ static void put_ms(struct text_buf *out, const char *key, int64_t us)
     text_buf_puts(out, text);
 }
 
-static void put_begin(struct text_buf *out, int64_t arrived_us)
+static void put_begin(struct text_buf *out, const struct models *models,
+                      int64_t arrived_us)
 {
     struct timespec now;
     char text[96], day[32];
@@ -63,7 +64,7 @@ static void put_begin(struct text_buf *out, int64_t arrived_us)
 
     clock_gettime(CLOCK_REALTIME, &now);
     int64_t ms = now.tv_sec * 1000 + now.tv_nsec / 1000000 -
-                 (clock_now_us() - arrived_us) / 1000;
+                 (loop_now_us(models->loop) - arrived_us) / 1000;
     time_t s = ms / 1000;
     gmtime_r(&s, &tm);
     strftime(day, sizeof(day), "%Y-%m-%dT%H:%M:%S", &tm);
@@ -174,7 +175,7 @@ void models_refused(const struct models *models,
         return;
     tenants_find(models->tenants, refusal->key.at, refusal->key.n, 0, &who);
     text_buf_init(&out, LINE_BYTES);
-    put_begin(&out, refusal->arrived_us);
+    put_begin(&out, models, refusal->arrived_us);
     put_text(&out, "id", NULL);
     put_slice(&out, "client_id", refusal->client_id);
     put_slice(&out, "traceparent", refusal->trace);
@@ -202,7 +203,7 @@ void access_ended(struct service_request *r, const struct request_outcome *end)
     if (!models->access || !access_log_is_open(models->access))
         return;
     text_buf_init(&out, LINE_BYTES);
-    put_begin(&out, r->dispatch.arrived_us);
+    put_begin(&out, models, r->dispatch.arrived_us);
     put_text(&out, "id", r->request_id);
     put_text(&out, "client_id", r->client_id);
     put_text(&out, "traceparent", r->trace);

@@ -5,8 +5,8 @@
  */
 #include <stdio.h>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/core/index/block_cut.h"
 #include "conductor/service/engine/engine.h"
 
@@ -136,7 +136,8 @@ void engine_take_size(struct engine *e)
 
 void engine_doubt_size(struct engine *e)
 {
-    int64_t told = e->report.block_tokens, now_us = clock_now_us();
+    int64_t told = e->report.block_tokens,
+            now_us = loop_now_us(e->service->loop);
     bool doubted = told > 0 && told != e->told_block_tokens &&
                    told != e->block_tokens && now_us >= e->doubt_after_us;
 

@@ -1,6 +1,6 @@
 /* Metrics of each engine. */
 
-#include "base/clock.h"
+#include "base/loop/loop.h"
 #include "conductor/json/text_buf.h"
 #include "conductor/service/engine/engine.h"
 
@@ -115,8 +115,9 @@ static double value_of(const struct engine *e, size_t line)
         (double)k.events,
         last_message(e),
         (double)k.map.unkept,
-        k.last_event_us ? 1e-6 * (double)(clock_now_us() - k.last_event_us)
-                        : -1,
+        k.last_event_us
+            ? 1e-6 * (double)(loop_now_us(e->service->loop) - k.last_event_us)
+            : -1,
         (double)e->events.n_unheard,
         (double)k.replays,
         (double)k.replays_failed,

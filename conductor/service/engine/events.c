@@ -11,10 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/entropy.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/service/engine/engine.h"
 
 #define BLOCKS_UNTOLD (UINT64_C(1) << 20)
@@ -144,7 +144,7 @@ static void tell_silence(struct engine *e, const char *since)
  */
 static void heal(struct engine *e)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(e->service->loop);
 
     if (!*e->config->kv_replay || now_us < e->events.heal_after_us ||
         !(prefix_index_incomplete(e->service->index, slot_of(e)) ||
@@ -160,7 +160,7 @@ static void heal(struct engine *e)
 void engine_unheard(struct engine *e)
 {
     if (e->events.n_unheard++ == 0)
-        e->events.unheard_since_us = clock_now_us();
+        e->events.unheard_since_us = loop_now_us(e->service->loop);
 }
 
 enum kv_feed_state engine_events_state(const struct engine *e)
@@ -177,7 +177,7 @@ enum kv_feed_state engine_events_state(const struct engine *e)
 static bool is_silent(const struct engine *e, bool ever)
 {
     if (e->events.n_unheard >= SILENT_FEW &&
-        clock_now_us() - e->events.unheard_since_us >= SILENT_US)
+        loop_now_us(e->service->loop) - e->events.unheard_since_us >= SILENT_US)
         return true;
     return (ever ? e->events.n_unheard : e->count.sent - e->count.excused) >=
            SILENT_REQUESTS;

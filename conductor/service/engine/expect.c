@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include "base/loop/loop.h"
 #include "conductor/service/engine/engine.h"
 
 /* Events come after the answer, on a connection of their own. */
@@ -168,7 +168,7 @@ void expect_ended(struct service_request *request)
         return;
     request->forward->expectation = NULL;
     x->request = NULL;
-    x->until_us = clock_now_us() + TOLD_US;
+    x->until_us = loop_now_us(request->service->loop) + TOLD_US;
 }
 
 void expect_failed(struct service_request *request)

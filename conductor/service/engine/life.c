@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/entropy.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -221,7 +220,7 @@ void engine_leave(struct engine *e)
         uint32_t slot = in->slot;
 
         expect_until(e, INT64_MAX);
-        pool_remove(s->pool, e->id, clock_now_us());
+        pool_remove(s->pool, e->id, loop_now_us(s->loop));
         prefix_index_cleared(s->index, slot);
         name_sets_take(&s->names.sets, slot, NULL, NULL);
         costs_drop(s, e->own_cost);
@@ -238,7 +237,7 @@ void engine_leave(struct engine *e)
 void engine_retire(struct engine *e)
 {
     e->leaving = true;
-    e->left_us = clock_now_us();
+    e->left_us = loop_now_us(e->service->loop);
     pool_set_health(e->service->pool, e->id, HEALTH_DRAINING);
     loop_timer_stop(&e->health.timer);
     upstream_cancel(e->health.probe);
@@ -264,7 +263,7 @@ struct engine *engine_start(struct service *s,
     e->config = &e->own;
     TAILQ_INIT(&e->line);
     TAILQ_INIT(&e->expected);
-    e->jitter = (unsigned)clock_now_us();
+    e->jitter = (unsigned)loop_now_us(s->loop);
     text_buf_init(&e->list.models, MODEL_LIST_BYTES_MAX);
     report_begin(&e->scan, e->config->dp_rank);
     e->report = e->scan.report;

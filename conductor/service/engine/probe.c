@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
 #include "conductor/service/engine/engine.h"
@@ -28,7 +27,7 @@ static void probe_good(struct engine *e)
     struct service *s = e->service;
     enum pool_health health = pool_get(s->pool, e->id)->health;
 
-    e->health.well_us = clock_now_us();
+    e->health.well_us = loop_now_us(s->loop);
     if (health == HEALTH_READY) {
         /* A trial goes on until a request ends well. */
         if (e->health.failures_in_row < ENGINE_FAILURES_MAX - 1)

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "base/bug.h"
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/pair/pair.h"
 
@@ -21,14 +21,15 @@ void forward_answered(struct service_request *request,
 {
     struct forward *f = request->forward;
 
-    request->attempt.heard_us = clock_now_us();
+    request->attempt.heard_us = loop_now_us(request->service->loop);
     if (forward_try_elsewhere(request, head->status))
         return;
     request->output.n_tokens = 1; /* no retry from now on */
     f->refused = head->status >= 300;
     if (f->refused) {
         forward_is_refused(request, head->status);
-        forward_prefill_over(request, false, clock_now_us());
+        forward_prefill_over(request, false,
+                             loop_now_us(request->service->loop));
         if (!f->invalid && request_may_log(request))
             log_info("%s: failed: engine %s answers %d", request->request_id,
                      f->engine->config->name, head->status);
@@ -125,10 +126,11 @@ void forward_heard(struct service_request *request, int64_t now_us)
 
 static void on_bytes(void *arg, const char *bytes, size_t n)
 {
-    int64_t now_us = clock_now_us();
+    struct service_request *request = arg;
+    int64_t now_us = loop_now_us(request->service->loop);
 
-    forward_heard(arg, now_us);
-    forward_hand_on(arg, bytes, n, now_us);
+    forward_heard(request, now_us);
+    forward_hand_on(request, bytes, n, now_us);
 }
 
 void forward_ended(struct service_request *request, bool tells_cached)
@@ -141,7 +143,7 @@ void forward_ended(struct service_request *request, bool tells_cached)
         engine_answered(f->engine);
     expect_ended(request);
     forward_take_usage(request, tells_cached);
-    forward_prefill_over(request, false, clock_now_us());
+    forward_prefill_over(request, false, loop_now_us(request->service->loop));
     if (f->refused) {
         request_end(request, f->invalid ? METRICS_INVALID : METRICS_FAILED,
                     "engine_status");
@@ -192,7 +194,7 @@ void forward_begin(struct service_request *request,
 void forward_sent(struct service_request *request)
 {
     expect_sent(request);
-    forward_join_line(request, clock_now_us());
+    forward_join_line(request, loop_now_us(request->service->loop));
 }
 
 static int forward_send(struct service_request *request)
@@ -250,7 +252,7 @@ static void end_unseen(struct engine *e, int64_t now_us)
 
 void forward_tick(struct service *s)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(s->loop);
     uint32_t n_heard = 0, n_asked = 0;
 
     for (uint32_t i = 0; i < pool_slots(s->pool); i++) {

@@ -2,7 +2,7 @@
  * its tenant for it. */
 #include "conductor/service/engine_request/count.h"
 
-#include "base/clock.h"
+#include "base/loop/loop.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
 
@@ -91,7 +91,7 @@ static void charge(struct service_request *request, const struct count *c)
                  (uint64_t)(c->prompt - c->cached));
     if (c->prompt_told && !is_exact(request) && thought > 0)
         dispatch_told(&s->dispatch, &request->dispatch, thought,
-                      c->prompt - c->cached, clock_now_us());
+                      c->prompt - c->cached, loop_now_us(s->loop));
 }
 
 void forward_count(struct service_request *request)

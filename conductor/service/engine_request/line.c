@@ -7,7 +7,7 @@
  */
 #include <stdlib.h>
 
-#include "base/clock.h"
+#include "base/loop/loop.h"
 #include "conductor/core/pool/record.h"
 #include "conductor/service/engine/engine.h"
 
@@ -66,7 +66,7 @@ void forward_abort(struct service_request *request)
     upstream_cancel(f->exchange);
     f->exchange = NULL;
     if (f->engine) {
-        int64_t now_us = clock_now_us();
+        int64_t now_us = loop_now_us(request->service->loop);
 
         leave(request, now_us, now_us);
         expect_failed(request);

@@ -22,8 +22,8 @@
  */
 #include <stdio.h>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/sessions.h"
 
@@ -86,7 +86,7 @@ void forward_is_refused(struct service_request *request, int status)
     expect_refused(request);
     /* An engine that fails may have computed the prompt. */
     if (status < 500 || status == 503)
-        forward_refused_in_line(request, clock_now_us());
+        forward_refused_in_line(request, loop_now_us(request->service->loop));
     sessions_note(&request->service->requests.sessions, request->session,
                   request->dispatch.ask.session);
 }
@@ -214,6 +214,6 @@ void service_pause(struct service_request *request, bool pause)
     if (!f->exchange)
         return;
     f->paused = pause;
-    request->attempt.heard_us = clock_now_us();
+    request->attempt.heard_us = loop_now_us(request->service->loop);
     upstream_pause(f->exchange, pause);
 }

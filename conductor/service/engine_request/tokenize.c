@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
 #include "conductor/core/index/block_key.h"
@@ -146,7 +145,7 @@ static void pause_engine(struct service_request *request)
 {
     struct engine *e =
         engine_of(request->service, request->forward->tokenizing->engine);
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(request->service->loop);
 
     if (!e || now_us < e->tokenize_after_us)
         return;
@@ -170,7 +169,7 @@ static struct engine *choose(const struct service_request *request,
                              bool *wanted)
 {
     struct service *s = request->service;
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(s->loop);
     uint32_t n = pool_slots(s->pool);
     struct engine *found = NULL;
     bool heard = false;

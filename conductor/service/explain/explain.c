@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/clock.h"
+#include "base/loop/loop.h"
 #include "base/text.h"
 #include "conductor/service/engine/costs.h"
 #include "conductor/service/engine/engine.h"
@@ -331,7 +331,7 @@ void explain_decided(struct service_request *request,
               d->chosen.local_blocks < request->prompt.n_keys
                   ? d->chosen.local_blocks
                   : request->prompt.n_keys,
-              clock_now_us(), &r->copied);
+              loop_now_us(s->loop), &r->copied);
     if (d->prefill != POOL_NO_INSTANCE)
         costs_name(s, d->chosen.slot, r->cost_model);
     /* Blocks counted as stored were only predicted, so none was reported. */

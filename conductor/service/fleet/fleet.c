@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/loop/loop.h"
 #include "conductor/service/models.h"
 
@@ -56,7 +55,7 @@ static bool do_some(struct fleet *fleet, int64_t until_us)
     {
         if (!e->due)
             continue;
-        if (clock_now_us() >= until_us)
+        if (loop_now_us(fleet->models->loop) >= until_us)
             return false;
         if (do_due(e, err) && log_rate_takes(&fleet->lines, 1))
             log_warn("%s; it is tried again", err);
@@ -67,7 +66,7 @@ static bool do_some(struct fleet *fleet, int64_t until_us)
 static void on_work(void *arg)
 {
     struct fleet *fleet = arg;
-    int64_t until_us = clock_now_us() + TURN_US;
+    int64_t until_us = loop_now_us(fleet->models->loop) + TURN_US;
 
     if (!do_some(fleet, until_us) || !models_follow(fleet->models, until_us) ||
         !fleet_reap(fleet, until_us) || !models_reap(fleet->models, until_us))

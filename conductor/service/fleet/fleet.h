@@ -174,7 +174,7 @@ bool fleet_misfits(const struct fleet *fleet, const struct engine_config *c,
                    struct engine_clash *out);
 
 /* Frees drained engines, and unwanted entries without engines. Stops at
- * until_us (clock_now_us()). Returns whether all were looked at. */
+ * until_us (loop_now_us()). Returns whether all were looked at. */
 bool fleet_reap(struct fleet *fleet, int64_t until_us);
 
 /* Asks an engine for its models again that reports other ones than when it

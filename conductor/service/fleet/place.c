@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/error.h"
+#include "base/loop/loop.h"
 #include "conductor/service/models.h"
 
 /* Whether `is` is one of the n configurations. */
@@ -205,7 +205,7 @@ static bool has_drained(struct engine *e)
     char why[ENGINE_NAME_MAX + 96];
 
     if (busy == 0 || c->engine_drain_ms == 0 ||
-        clock_now_us() - e->left_us < c->engine_drain_ms * 1000)
+        loop_now_us(e->service->loop) - e->left_us < c->engine_drain_ms * 1000)
         return busy == 0;
     snprintf(why, sizeof(why),
              "engine %s was removed, and engine_drain_ms is over",
@@ -223,7 +223,7 @@ bool fleet_reap(struct fleet *fleet, int64_t until_us)
     for (entry = TAILQ_FIRST(&fleet->entries); entry; entry = next) {
         next = TAILQ_NEXT(entry, entry);
         for (e = TAILQ_FIRST(&entry->engines); e; e = after) {
-            if (clock_now_us() >= until_us)
+            if (loop_now_us(fleet->models->loop) >= until_us)
                 return false;
             after = TAILQ_NEXT(e, of_entry);
             if (!e->leaving || !has_drained(e))

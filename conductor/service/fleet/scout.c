@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
 #include "conductor/json/text_buf.h"
@@ -313,7 +312,7 @@ int scout_new(struct fleet_entry *of, const struct engine_config *wanted,
     s->of = of;
     s->wanted = *wanted;
     s->found_model = found;
-    s->jitter = (unsigned)clock_now_us();
+    s->jitter = (unsigned)loop_now_us(m->loop);
     text_buf_init(&s->answer, MODEL_LIST_BYTES_MAX);
     TAILQ_INSERT_TAIL(&of->scouts, s, of_entry);
     if (wanted->url.tls)

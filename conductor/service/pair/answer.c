@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
+#include "base/loop/loop.h"
 #include "conductor/service/pair/state.h"
 
 /* Whether the prefill leg's reply, not the answer, tells the cached tokens. */
@@ -88,7 +88,7 @@ static bool hand_on_rewritten(struct service_request *request,
         return false;
     }
     if (out.len)
-        forward_hand_on(request, out.data, out.len, clock_now_us());
+        forward_hand_on(request, out.data, out.len, loop_now_us(s->loop));
     text_buf_fini(&out);
     return request_find(s, number) == request;
 }
@@ -112,7 +112,7 @@ static void begin(struct service_request *request, int64_t now_us)
 static void on_bytes(void *arg, const char *bytes, size_t n)
 {
     struct service_request *request = arg;
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(request->service->loop);
 
     if (forward_begins(request))
         begin(request, now_us);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
+#include "base/loop/loop.h"
 #include "conductor/service/pair/state.h"
 
 static struct engine *pair_decoder(const struct service_request *request)
@@ -47,7 +47,7 @@ void pair_blames_decode(struct service_request *request)
         p->leg = NULL;
     }
     expect_failed(request);
-    pair_pass_on(request, false, clock_now_us());
+    pair_pass_on(request, false, loop_now_us(request->service->loop));
 }
 
 /* Cancels the decode leg. A leased decode engine may have reserved blocks for
@@ -112,7 +112,7 @@ static void on_answer(void *arg, const struct http_head *head)
     }
     p->at->count.status[head->status / 100]++;
     if (p->request)
-        p->request->attempt.heard_us = clock_now_us();
+        p->request->attempt.heard_us = loop_now_us(p->service->loop);
 }
 
 static void on_bytes(void *arg, const char *bytes, size_t n)
@@ -126,14 +126,14 @@ static void on_bytes(void *arg, const char *bytes, size_t n)
     if (p->protocol->leased)
         pair_keep_reply(p, bytes, n);
     if (p->request && p->beside)
-        p->request->attempt.heard_us = clock_now_us();
+        p->request->attempt.heard_us = loop_now_us(p->service->loop);
 }
 
 static void on_ended(void *arg)
 {
     struct pair *p = arg;
     struct service_request *request = p->request;
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(request->service->loop);
 
     if (p->answers) {
         request->forward->ops->ended(request);

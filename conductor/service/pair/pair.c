@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/entropy.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/service/pair/state.h"
 
 /* A prompt of a million tokens has about 100 KB of parameters. */
@@ -21,7 +21,7 @@ static void on_leg_answer(void *arg, const struct http_head *head)
     p->status = head->status;
     if (!p->request)
         return;
-    p->request->attempt.heard_us = clock_now_us();
+    p->request->attempt.heard_us = loop_now_us(p->service->loop);
     p->request->forward->engine->count.status[head->status / 100]++;
 }
 
@@ -32,7 +32,7 @@ static void on_leg_bytes(void *arg, const char *bytes, size_t n)
     if (!p->releases)
         pair_keep_reply(p, bytes, n);
     if (p->request)
-        p->request->attempt.heard_us = clock_now_us();
+        p->request->attempt.heard_us = loop_now_us(p->service->loop);
 }
 
 /* Sends the decode leg; from now on the decode engine has the request. */
@@ -51,7 +51,8 @@ static int ask_decode(struct service_request *request)
         request->service->metrics.pairs_alone++;
     if (rc)
         return -ENOMEM;
-    p->sent_us = request->attempt.heard_us = clock_now_us();
+    p->sent_us = request->attempt.heard_us =
+        loop_now_us(request->service->loop);
     if (p->answering.len)
         rc = forward_ask(request, p->answering.data, p->answering.len);
     else
@@ -65,7 +66,8 @@ static int ask_decode(struct service_request *request)
 static void go_on(struct service_request *request)
 {
     struct forward *f = request->forward;
-    int64_t now_us = clock_now_us(), told = f->pair->told.cached_tokens;
+    int64_t now_us = loop_now_us(request->service->loop),
+            told = f->pair->told.cached_tokens;
 
     engine_answered(f->engine);
     expect_ended(request);
@@ -104,8 +106,8 @@ static void refused(struct service_request *request)
         return;
     }
     expect_refused(request);
-    forward_refused_in_line(request, clock_now_us());
-    forward_prefill_over(request, false, clock_now_us());
+    forward_refused_in_line(request, loop_now_us(request->service->loop));
+    forward_prefill_over(request, false, loop_now_us(request->service->loop));
     if (!engine_of(request->service, request->attempt.decode))
         request_instance_lost(request, request->attempt.decode,
                               "the decode engine of the pair is gone");

@@ -2,7 +2,7 @@
  * kept at the prefill engine. See pair.h. */
 #include <stdlib.h>
 
-#include "base/clock.h"
+#include "base/loop/loop.h"
 #include "conductor/service/pair/state.h"
 
 /* Frees a pair without a request, and adds 1 to *count; NULL = no KV to
@@ -80,7 +80,7 @@ void pair_outlive(struct pair *p)
     struct service *s = p->service;
 
     p->request = NULL;
-    p->until_us = clock_now_us() + s->config.request_timeout_ms * 1000;
+    p->until_us = loop_now_us(s->loop) + s->config.request_timeout_ms * 1000;
     TAILQ_INSERT_TAIL(&s->engines.pairs, p, entry);
 }
 

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
+#include "base/loop/loop.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/report/internal.h"
 
@@ -54,7 +54,7 @@ static bool totals(struct models_report *r, struct text_buf *out,
         r->begun = true;
     }
     for (s = service_from(models, r->number); s; s = s->next) {
-        if (clock_now_us() >= until_us)
+        if (loop_now_us(models->loop) >= until_us)
             return false;
         report_sums_add(&r->sums, s);
         r->number = s->number + 1;
@@ -65,7 +65,7 @@ static bool totals(struct models_report *r, struct text_buf *out,
 
 static bool tenants(struct models_report *r, struct text_buf *out, int64_t)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(r->models->loop);
 
     for (struct service *s = r->models->first; s; s = s->next)
         tenants_weigh(r->models->tenants, &s->dispatch, now_us);
@@ -89,7 +89,7 @@ static bool lines(struct models_report *r, const struct families *f,
                   struct text_buf *out, int64_t until_us)
 {
     const struct service *s = service_from(r->models, r->number);
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(r->models->loop);
 
     for (; s; s = s->next, r->slot = 0) {
         if (s->number != r->number)
@@ -97,7 +97,7 @@ static bool lines(struct models_report *r, const struct families *f,
         for (; r->slot < pool_slots(s->pool); r->slot++) {
             r->number = s->number;
             if (r->slot % CLOCK_SLOTS == 0) {
-                now_us = clock_now_us();
+                now_us = loop_now_us(r->models->loop);
                 if (now_us >= until_us)
                     return false;
             }
@@ -168,7 +168,7 @@ static bool peers(struct models_report *r, struct text_buf *out, int64_t)
 static bool process(struct models_report *r, struct text_buf *out, int64_t)
 {
     r->bad |= losses_write(&r->models->losses, &r->models->drains,
-                           clock_now_us(), out);
+                           loop_now_us(r->models->loop), out);
     r->bad |= report_process(r->models->start_s, out);
     return true;
 }
@@ -191,7 +191,7 @@ struct models_report *models_report_new(const struct models *models)
 
 int models_report_next(struct models_report *r, struct text_buf *out)
 {
-    int64_t until_us = clock_now_us() + PIECE_US;
+    int64_t until_us = loop_now_us(r->models->loop) + PIECE_US;
 
     while (r->section < SECTIONS) {
         if (!sections[r->section](r, out, until_us))
@@ -200,7 +200,7 @@ int models_report_next(struct models_report *r, struct text_buf *out)
         r->family = 0;
         r->begun = false;
         r->number = r->slot = 0;
-        if (clock_now_us() >= until_us)
+        if (loop_now_us(r->models->loop) >= until_us)
             break;
     }
     if (r->bad)

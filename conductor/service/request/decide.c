@@ -3,8 +3,8 @@
  * kept across one. */
 #include <stdio.h>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
 
@@ -101,7 +101,7 @@ static void count_decision(struct service *s, uint64_t n_before,
 {
     if (s->dispatch.n_decisions != n_before)
         histogram_observe(&s->metrics.decision_s,
-                          (double)(clock_now_us() - since_us) / 1e6);
+                          (double)(loop_now_us(s->loop) - since_us) / 1e6);
 }
 
 void request_retry_waiting(struct service *service)
@@ -111,7 +111,7 @@ void request_retry_waiting(struct service *service)
 
     for (;;) {
         uint64_t n_before = service->dispatch.n_decisions;
-        int64_t now_us = clock_now_us();
+        int64_t now_us = loop_now_us(service->loop);
 
         next = dispatch_next(&service->dispatch, now_us, &order);
         count_decision(service, n_before, now_us);
@@ -142,7 +142,7 @@ void request_take_inbox(struct service *service)
 
     while ((request = TAILQ_FIRST(&service->requests.inbox))) {
         uint64_t n_before = service->dispatch.n_decisions;
-        int64_t now_us = clock_now_us();
+        int64_t now_us = loop_now_us(service->loop);
 
         TAILQ_REMOVE(&service->requests.inbox, request, entry);
         request->dispatch.ask.request_id =

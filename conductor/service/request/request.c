@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "base/bug.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
 #include "conductor/service/engine/engine.h"
@@ -100,9 +99,9 @@ static void request_close_pool(struct service_request *request)
 
     if (request->attempt.prefill_open)
         pool_prefill_cancel(s->pool, request->attempt.prefill,
-                            request->attempt.id, clock_now_us());
+                            request->attempt.id, loop_now_us(s->loop));
     schedule_give_back(s->pool, &request->attempt.lent, request->attempt.id,
-                       clock_now_us());
+                       loop_now_us(s->loop));
     if (request->attempt.decode_open)
         pool_decode_done(s->pool, request->attempt.decode, request->attempt.id);
     if (request->attempt.prefill_open || request->attempt.decode_open)
@@ -237,7 +236,8 @@ void request_answered(struct service_request *request, int64_t tokens)
     struct service *s = request->service;
 
     dispatch_answered(&s->dispatch, &request->dispatch, tokens);
-    dispatch_decoded(&s->dispatch, &request->dispatch, tokens, clock_now_us());
+    dispatch_decoded(&s->dispatch, &request->dispatch, tokens,
+                     loop_now_us(s->loop));
     cluster_learnt(s->peers, request->dispatch.length_key, tokens,
                    request->dispatch.ask.max_output_tokens);
 }

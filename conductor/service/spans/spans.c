@@ -7,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/clock.h"
 #include "base/entropy.h"
+#include "base/loop/loop.h"
 #include "conductor/json/text_buf.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
@@ -46,12 +46,13 @@ static bool is_chosen(const struct trace_context *c, double ratio)
     return (double)(low >> 8) < ratio * (double)(UINT64_C(1) << 56);
 }
 
-static int64_t read_epoch_us(void)
+static int64_t read_epoch_us(struct loop *loop)
 {
     struct timespec now;
 
     clock_gettime(CLOCK_REALTIME, &now);
-    return now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000 - clock_now_us();
+    return now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000 -
+           loop_now_us(loop);
 }
 
 void spans_begin(struct service_request *r,
@@ -74,7 +75,7 @@ void spans_begin(struct service_request *r,
     }
     draw(c.span, SPAN_HEX);
     r->spans.at = c;
-    r->spans.epoch_us = read_epoch_us();
+    r->spans.epoch_us = read_epoch_us(models->loop);
     r->spans.operation = p->operation;
     r->spans.undecided_us = p->arrived_us;
     /* For the log and explain. */
@@ -244,7 +245,7 @@ static void put_attempt(struct writer *w, const char *error)
 {
     const struct service_request *r = w->request;
     const struct service *s = r->service;
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(s->loop);
 
     begin(w, "attempt", r->by->tells_last ? KIND_CLIENT : KIND_INTERNAL,
           r->spans.attempt, r->spans.at.span);
@@ -302,7 +303,7 @@ void spans_failed(struct service_request *r, const char *why)
 void spans_again(struct service_request *r)
 {
     spans_failed(r, "its instance is drained: the request is scheduled again");
-    r->spans.undecided_us = clock_now_us();
+    r->spans.undecided_us = loop_now_us(r->service->loop);
 }
 
 static void put_usage(struct writer *w)
@@ -340,7 +341,7 @@ static void put_request(struct writer *w, const struct request_outcome *ended)
     snprintf(name, sizeof(name), "%s %s", operation ? operation : "request",
              s->model.name);
     begin(w, name, KIND_SERVER, r->spans.at.span, r->spans.above);
-    times(w, r->dispatch.arrived_us, clock_now_us());
+    times(w, r->dispatch.arrived_us, loop_now_us(s->loop));
     put_text(w, "gen_ai.operation.name", operation);
     put_text(w, "gen_ai.provider.name", "conductor");
     put_text(w, "gen_ai.request.model", s->model.name);
@@ -373,7 +374,7 @@ void spans_ended(struct service_request *r, const struct request_outcome *ended)
         put_attempt(&w,
                     ended->outcome == METRICS_FAILED ? ended->reason : NULL);
     else if (r->spans.undecided_us)
-        put_decision(&w, clock_now_us());
+        put_decision(&w, loop_now_us(r->service->loop));
     put_request(&w, ended);
     writer_send(&w);
 }

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/entropy.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
 
@@ -35,7 +35,7 @@ static void note_heard(struct service_request *request)
 {
     struct request_list *open = &request->service->tickets.open;
 
-    request->attempt.heard_us = clock_now_us();
+    request->attempt.heard_us = loop_now_us(request->service->loop);
     TAILQ_REMOVE(open, request, entry);
     TAILQ_INSERT_TAIL(open, request, entry);
 }
@@ -178,7 +178,7 @@ static struct service_request *find(const struct models *models, const char *id)
 static void first_token(struct service_request *request,
                         const struct service_ticket_report *report)
 {
-    int64_t now_us = clock_now_us(), at_us = now_us;
+    int64_t now_us = loop_now_us(request->service->loop), at_us = now_us;
 
     if (report->ttft_us >= 0 &&
         report->ttft_us < now_us - request->attempt.planned_us)
@@ -198,7 +198,7 @@ static void take_numbers(struct service_request *request,
 
         s->metrics.output_tokens += (uint64_t)n - out->n_tokens;
         out->n_tokens = (uint32_t)n;
-        out->last_token_us = clock_now_us();
+        out->last_token_us = loop_now_us(s->loop);
         pool_decode_progress(s->pool, request->attempt.decode,
                              request->attempt.id, out->n_tokens);
     }
@@ -250,7 +250,7 @@ int models_report_ticket(const struct models *models, const char *id,
 void tickets_tick(struct service *s)
 {
     int64_t limit_us = s->config.ticket_timeout_ms * 1000;
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(s->loop);
     struct service_request *first;
 
     while ((first = TAILQ_FIRST(&s->tickets.open)) &&

@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/entropy.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/core/replication/replicas.h"
 #include "conductor/json/text_buf.h"
 #include "conductor/service/models.h"
@@ -62,7 +62,7 @@ static uint64_t take_note(struct service *s, const struct replication_action *a)
     const struct pool_instance *to = pool_get(s->pool, a->to);
 
     return notes_take(&s->native.copy_notes, a, from ? from->name : "",
-                      to ? to->name : "", clock_now_us());
+                      to ? to->name : "", loop_now_us(s->loop));
 }
 
 /* Expected time of a copy at its ordered rate. */
@@ -94,7 +94,7 @@ static bool send_copy(struct service *s, const struct replication_action *a)
                                     .id = a->id,
                                     .blocks = a->end_block - a->first_block,
                                     .note = take_note(s, a),
-                                    .begun_us = clock_now_us(),
+                                    .begun_us = loop_now_us(s->loop),
                                     .takes_us = least_us(to, a)};
     snprintf(m.host, sizeof(m.host), "%s", from->host);
     m.port = from->hello.peer_port;
@@ -125,11 +125,11 @@ static void go_on(struct service *s)
     struct replication *core = s->native.copies->core;
     struct replication_action a;
 
-    while (replication_next(core, clock_now_us(), &a))
+    while (replication_next(core, loop_now_us(s->loop), &a))
         if (a.kind == REPLICATION_DROP)
             send_drop(s, &a);
         else if (!send_copy(s, &a))
-            replication_ended(core, a.id, 0, clock_now_us());
+            replication_ended(core, a.id, 0, loop_now_us(s->loop));
     s->metrics.replication = *replication_counts(core);
 }
 
@@ -140,7 +140,7 @@ static void ended(struct service *s, struct worker *w, uint32_t blocks)
 
     notes_ended(&s->native.copy_notes, copy.note, blocks);
     w->copy = (struct worker_copy){.attempt_id = 0};
-    replication_ended(c->core, copy.id, blocks, clock_now_us());
+    replication_ended(c->core, copy.id, blocks, loop_now_us(s->loop));
 }
 
 bool copies_frame(struct service *service, uint32_t id,
@@ -182,7 +182,7 @@ void copies_left(struct service *service, const struct worker *worker)
 
 void copies_tick(struct service *service)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(service->loop);
 
     if (!service->native.links || !cluster_leads(service->models->cluster))
         return;
@@ -251,8 +251,8 @@ int models_copies(const struct models *models, struct text_buf *out)
     const char *comma = "";
 
     for (const struct service *s = models->first; s; s = s->next)
-        bad |= notes_write(&s->native.copy_notes, s->model.name, clock_now_us(),
-                           &comma, out);
+        bad |= notes_write(&s->native.copy_notes, s->model.name,
+                           loop_now_us(s->loop), &comma, out);
     bad |= text_buf_printf(out, "]}\n") < 0;
     return bad ? -ENOMEM : 0;
 }

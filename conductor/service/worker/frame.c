@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/loop/loop.h"
 #include "conductor/core/observation/observation.h"
 #include "conductor/service/engine/costs.h"
@@ -16,7 +15,7 @@ static bool request_token(struct service_request *request, uint32_t token)
 {
     struct service *s = request->service;
     uint64_t attempt_id = request->attempt.id;
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(s->loop);
 
     if (request->output.n_tokens == 0) {
         request->output.first_token_us = now_us;
@@ -58,8 +57,8 @@ static void on_time(void *arg)
 static bool request_hold_first(struct service_request *request, uint32_t token)
 {
     struct request_output *o = &request->output;
-    int64_t left_us =
-        dispatch_holds_until_us(&request->dispatch) - clock_now_us();
+    int64_t left_us = dispatch_holds_until_us(&request->dispatch) -
+                      loop_now_us(request->service->loop);
 
     if (!request->attempt.holds_first || o->n_early > 0 || o->early_done ||
         left_us <= 0)
@@ -143,7 +142,7 @@ static int on_prefill_started(struct service_request *request, uint32_t id,
     if (id != request->attempt.prefill || request->state != REQUEST_SCHEDULED ||
         request->attempt.is_unsent || m.queue_us > REPORTED_MAX_US)
         return -EPROTO;
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(s->loop);
     request->spans.prefill_us = now_us;
     pool_prefill_started(s->pool, id, request->attempt.id, now_us);
     pool_decode_comes(s->pool, request->attempt.decode, request->attempt.id,
@@ -182,7 +181,7 @@ static int64_t comparable_us(const struct service_request *request,
 static void learn_overhead(struct service *s, int64_t planned_us,
                            const struct msg_prefill_done *m)
 {
-    int64_t passed_us = clock_now_us() - planned_us;
+    int64_t passed_us = loop_now_us(s->loop) - planned_us;
     int64_t told_us = (int64_t)m->queue_us + (int64_t)m->prefill_us;
 
     /* Waiting for a load is no overhead, and a worker may report more time than
@@ -214,9 +213,9 @@ static void count_prefill(struct service_request *request,
                             lent ? (int64_t)m->prefill_us : comparable);
     request_loaded(request, m);
     pool_prefill_done(s->pool, request->attempt.prefill, request->attempt.id,
-                      comparable, clock_now_us());
+                      comparable, loop_now_us(s->loop));
     schedule_give_back(s->pool, &request->attempt.lent, request->attempt.id,
-                       clock_now_us());
+                       loop_now_us(s->loop));
     cluster_prefilled(s->peers, request->attempt.id, comparable);
     request->attempt.prefill_open = false;
 }
@@ -258,7 +257,7 @@ static int on_prefill_done(struct service_request *request, uint32_t id,
     if (!request_set_state(request, REQUEST_TRANSFERRING))
         return -EPROTO;
     service_freed(s);
-    request->spans.prefilled_us = clock_now_us();
+    request->spans.prefilled_us = loop_now_us(request->service->loop);
     request->spans.held = request_hold_first(request, m.first_token);
     bool lives = request->spans.held || request_token(request, m.first_token);
     learn_overhead(s, planned_us, &m); /* writing the answer is part of it */
@@ -391,6 +390,6 @@ int request_frame(struct service *service, uint32_t id,
         return 0; /* an attempt that was cancelled or given up */
     if (id != request->attempt.prefill && id != request->attempt.decode)
         return -EPROTO;
-    request->attempt.heard_us = clock_now_us();
+    request->attempt.heard_us = loop_now_us(service->loop);
     return takers[h->type](request, id, h, payload);
 }

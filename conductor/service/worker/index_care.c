@@ -3,7 +3,6 @@
  * for blocks it had no room for. */
 #include <errno.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
 #include "conductor/service/internal.h"
@@ -28,12 +27,12 @@
 /* Touches or sweeps a slice, and schedules the next one while there is more. */
 static void sweep(struct service *service)
 {
-    int64_t from_us = clock_now_us(), pause_us;
+    int64_t from_us = loop_now_us(service->loop), pause_us;
 
     if (!prefix_index_touch(service->index) &&
         !prefix_index_work(service->index, SWEEP_PAGES))
         return;
-    pause_us = (clock_now_us() - from_us) * SWEEP_PAUSES;
+    pause_us = (loop_now_us(service->loop) - from_us) * SWEEP_PAUSES;
     if (pause_us < SWEEP_PAUSE_MIN_US)
         pause_us = SWEEP_PAUSE_MIN_US;
     loop_timer_start(&service->native.sweep, pause_us);
@@ -57,7 +56,7 @@ static void asked_ended(struct service *s, struct worker *w, bool healed)
         w->ask.pause_us = ASK_PAUSE_MIN_US;
     if (w->ask.pause_us > ASK_PAUSE_MAX_US)
         w->ask.pause_us = ASK_PAUSE_MAX_US;
-    w->ask.next_us = clock_now_us() + w->ask.pause_us;
+    w->ask.next_us = loop_now_us(s->loop) + w->ask.pause_us;
 }
 
 static void ask(struct service *s, struct worker *w, uint32_t slot,
@@ -101,7 +100,7 @@ void index_tick(struct service *service)
 {
     struct prefix_index_stats x = prefix_index_stats(service->index);
     uint32_t n = pool_slots(service->pool);
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(service->loop);
 
     if (x.sweeping && !loop_timer_pending(&service->native.sweep))
         sweep(service);
@@ -134,7 +133,7 @@ int index_inventory_mark(struct service *service, struct worker *worker,
             return 0; /* else a worker could extend its time for ever */
         prefix_index_told_again(service->index, slot);
         worker->ask.began = true;
-        worker->ask.until_us = clock_now_us() + INVENTORY_US;
+        worker->ask.until_us = loop_now_us(service->loop) + INVENTORY_US;
         return 0;
     }
     if (!worker->ask.began)

@@ -1,6 +1,6 @@
 /* Checks the loads that workers report; metrics, learned rates and
  * spans of KV transfers. */
-#include "base/clock.h"
+#include "base/loop/loop.h"
 #include "conductor/core/observation/observation.h"
 #include "conductor/service/internal.h"
 
@@ -10,10 +10,11 @@ void request_pushed(struct service_request *request)
 
     if (request->attempt.decode == request->attempt.prefill)
         return;
-    request->spans.decode_us = clock_now_us();
+    request->spans.decode_us = loop_now_us(request->service->loop);
     m->pushed_tokens += request->prompt.n_tokens;
     histogram_observe(&m->transfer_s[METRICS_PUSH],
-                      (double)(clock_now_us() - request->spans.prefilled_us) /
+                      (double)(loop_now_us(request->service->loop) -
+                               request->spans.prefilled_us) /
                           1e6);
 }
 

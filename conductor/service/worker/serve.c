@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/core/index/block_key.h"
 #include "conductor/service/internal.h"
 #include "proto/stage.h"
@@ -94,7 +94,7 @@ static uint64_t due_in_us(const struct service_request *request)
 {
     int64_t due_us =
         schedule_due_us(&request->dispatch.ask, &request->attempt.plan);
-    int64_t left_us = due_us - clock_now_us();
+    int64_t left_us = due_us - loop_now_us(request->service->loop);
 
     if (due_us == 0)
         return 0;
@@ -104,7 +104,8 @@ static uint64_t due_in_us(const struct service_request *request)
 /* Returns the us until its blocks are expected; 0 = they are there. */
 static uint64_t ready_in_us(const struct service_request *request)
 {
-    int64_t left_us = request->attempt.plan.ready_us - clock_now_us();
+    int64_t left_us =
+        request->attempt.plan.ready_us - loop_now_us(request->service->loop);
 
     return left_us > 0 ? (uint64_t)left_us : 0;
 }
@@ -186,14 +187,15 @@ static void unsend(struct service_request *request)
 void request_flush_unsent(struct worker *worker)
 {
     struct service_request *request, *next;
-    int64_t now_us = clock_now_us();
 
     for (request = TAILQ_FIRST(&worker->unsent); request; request = next) {
         next = TAILQ_NEXT(request, unsent);
         if (request->attempt.cleared) {
             unsend(request);
             send_prefill(request, worker);
-        } else if (now_us - request->attempt.planned_us < ORDER_PATIENCE_US) {
+        } else if (loop_now_us(request->service->loop) -
+                       request->attempt.planned_us <
+                   ORDER_PATIENCE_US) {
             return;
         }
     }

@@ -5,8 +5,8 @@
  */
 #include "conductor/service/worker/switch.h"
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/service/models.h"
 
 _Static_assert(ROLE_PREFILL == (unsigned)PROTO_ROLE_PREFILL &&
@@ -66,7 +66,7 @@ void switch_tick(struct service *service)
 {
     if (!service->native.links || !cluster_leads(service->models->cluster))
         return;
-    roles_pass(service->roles, clock_now_us());
+    roles_pass(service->roles, loop_now_us(service->loop));
     go_on(service);
 }
 

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/core/observation/observation.h"
 #include "conductor/service/engine/costs.h"
 #include "conductor/service/models.h"
@@ -50,7 +50,7 @@ void request_warm(struct service_request *request,
                                .n_tokens = request->prompt.n_tokens,
                                .tenant = request->dispatch.tenant,
                                .place = request->dispatch.place};
-    if (!warm_add(&s->warm, &r->job, clock_now_us())) {
+    if (!warm_add(&s->warm, &r->job, loop_now_us(s->loop))) {
         free(r);
         return;
     }
@@ -77,7 +77,8 @@ static void piece_ended(struct service *s, struct worker *w, bool failed)
 
 static void piece_given_up(struct service *s, struct worker *w)
 {
-    pool_prefill_cancel(s->pool, w->id, w->warm.attempt_id, clock_now_us());
+    pool_prefill_cancel(s->pool, w->id, w->warm.attempt_id,
+                        loop_now_us(s->loop));
     piece_ended(s, w, true);
 }
 
@@ -91,7 +92,8 @@ static int on_started(struct service *s, struct worker *w, const uint8_t *p,
     if (w->warm.started)
         return -EPROTO;
     w->warm.started = true;
-    pool_prefill_started(s->pool, w->id, w->warm.attempt_id, clock_now_us());
+    pool_prefill_started(s->pool, w->id, w->warm.attempt_id,
+                         loop_now_us(s->loop));
     return 0;
 }
 
@@ -114,7 +116,7 @@ static int on_done(struct service *s, struct worker *w, const uint8_t *p,
                           .predicted_us = piece->predicted_us,
                           .model_us = model_us,
                           .engine_us = (int64_t)m.prefill_us}),
-                      clock_now_us());
+                      loop_now_us(s->loop));
     piece_ended(s, w, false);
     return 0;
 }
@@ -141,7 +143,7 @@ bool request_warm_frame(struct service *s, uint32_t id,
 
     if (!w || w->warm.attempt_id == 0 || h->request_id != w->warm.attempt_id)
         return false;
-    w->warm.heard_us = clock_now_us();
+    w->warm.heard_us = loop_now_us(s->loop);
     if (h->type == FRAME_PREFILL_STARTED)
         *rc = on_started(s, w, payload, h->length);
     else if (h->type == FRAME_PREFILL_DONE)
@@ -174,7 +176,7 @@ static void begin(struct service *s, struct warm_job *job,
                   const struct warm_piece *piece)
 {
     struct worker *w = worker_of(s, piece->instance);
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(s->loop);
     uint64_t id = s->requests.next_attempt * s->requests.size;
 
     if (!w || warm_begin(&s->warm, job, piece, id, now_us)) {
@@ -194,7 +196,7 @@ void request_warm_next(struct service *s)
     struct warm_piece piece;
     struct warm_job *job;
 
-    while ((job = warm_next(&s->warm, clock_now_us(), &piece)))
+    while ((job = warm_next(&s->warm, loop_now_us(s->loop), &piece)))
         if (piece.tokens > 0)
             begin(s, job, &piece);
         else
@@ -216,7 +218,7 @@ void request_warm_tick(struct service *s)
         struct worker *w = &s->native.workers[i];
 
         if (!w->link || !w->warm.attempt_id ||
-            clock_now_us() - w->warm.heard_us < limit_us)
+            loop_now_us(s->loop) - w->warm.heard_us < limit_us)
             continue;
         request_send_cancel(s, w->id, w->warm.attempt_id);
         piece_given_up(s, w);

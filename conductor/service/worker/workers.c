@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/service/drains.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/worker/paths.h"
@@ -31,7 +31,7 @@ static bool request_worker_left(struct service_request *request, uint32_t id,
         request_instance_lost(request, POOL_NO_INSTANCE, why);
         return true;
     }
-    request->attempt.orphaned_us = clock_now_us();
+    request->attempt.orphaned_us = loop_now_us(request->service->loop);
     request->service->native.has_orphans = true;
     return !leaves;
 }
@@ -100,7 +100,7 @@ static bool on_left(void *arg, struct worker_link *link, const char *reason)
             request_worker_left(request, id, why, w->leaves))
             lost = true;
     }
-    pool_remove(s->pool, id, clock_now_us());
+    pool_remove(s->pool, id, loop_now_us(s->loop));
     prefix_index_cleared(s->index, slot);
     shared_left(s, w);
     memset(w, 0, sizeof(*w));
@@ -218,7 +218,7 @@ static void forgive(struct service *s, int64_t away_us)
 
 void instances_tick(struct service *service, int64_t away_us)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(service->loop);
     int64_t late_us = service->config.worker_timeout_ms * 1000 / 2;
 
     if (away_us > 0) {

@@ -2,7 +2,6 @@
  * failed. */
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "workers/disk/tier/internal.h"
 
@@ -70,7 +69,7 @@ void disk_erases_finish(struct disk_tier *t)
  * in between, so that a failing disk does not fill the log. */
 static void say_dropped(struct disk_tier *t, uint32_t slot, const char *why)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = disk_now_us(t);
 
     if (now_us < t->say_again_at_us) {
         t->unsaid++;

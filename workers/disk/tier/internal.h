@@ -107,6 +107,11 @@ struct disk_tier {
     struct disk_tier_stats stats;
 };
 
+static inline int64_t disk_now_us(const struct disk_tier *t)
+{
+    return t->config.now_us(t->config.loop);
+}
+
 /* --- block.c --- */
 
 /* Returns the fields of `slot` in the index, borrowed. */

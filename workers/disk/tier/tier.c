@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/entropy.h"
 #include "workers/disk/tier/internal.h"
 
@@ -287,7 +286,7 @@ int disk_tier_write(struct disk_tier *t, struct disk_ref parent, uint64_t key,
     if (rc < 0)
         return rc;
     if (t->n_writes == t->config.max_writes || t->closing ||
-        clock_now_us() < t->write_again_at_us)
+        disk_now_us(t) < t->write_again_at_us)
         return -EBUSY;
     struct disk_job *w = malloc(sizeof(*w));
     rc = w ? take_slot(t, parent.slot, ref) : -EBUSY;

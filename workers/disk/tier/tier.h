@@ -20,11 +20,14 @@
 #include "workers/store/kv_store.h"
 
 struct disk_tier;
+struct loop;
 struct disk_job;
 
 struct disk_tier_config {
-    const char *path; /* borrowed for the call */
-    uint64_t bytes;   /* largest size of the file */
+    struct loop *loop; /* borrowed; for now_us() only */
+    int64_t (*now_us)(const struct loop *loop); /* loop_now_us() */
+    const char *path;                           /* borrowed for the call */
+    uint64_t bytes;                             /* largest size of the file */
     struct disk_geometry geometry;
     uint32_t max_reads;      /* open at once, at least 1 */
     uint32_t max_writes;     /* open at once, at least 1 */

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "workers/disk/tier/internal.h"
 
@@ -87,7 +86,7 @@ bool disk_writes_begin(struct disk_tier *t, struct disk_piece *p)
 
 static void fail_write(struct disk_tier *t, struct disk_job *w, int rc)
 {
-    int64_t now_us = clock_now_us();
+    int64_t now_us = disk_now_us(t);
 
     if (w->error == 0)
         w->error = rc;

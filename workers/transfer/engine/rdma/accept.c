@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/rdma/internal.h"
 
 static void free_stranger(struct stranger_channel *s)
@@ -53,7 +53,7 @@ void rdma_accept(void *arg, int fd)
         return;
     }
     s->rdma = r;
-    s->since_us = clock_now_us();
+    s->since_us = loop_now_us(r->config.loop);
     s->channel.message = stranger_message;
     s->channel.gone = stranger_gone;
     s->channel.arg = s;

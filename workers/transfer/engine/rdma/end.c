@@ -3,15 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/entropy.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/rdma/internal.h"
 
 void end_set_state(struct end *e, enum end_state state)
 {
     e->state = state;
-    e->from_us = clock_now_us();
+    e->from_us = loop_now_us(e->card->rdma->config.loop);
 }
 
 void end_start(struct end *e, enum job_kind kind, enum end_state state)
@@ -205,7 +205,8 @@ static void leave_path(struct end *e, const char *why)
     if (!why)
         return;
     p->attempts[rail]++;
-    spread_rail_failed(p->spread, rail, clock_now_us());
+    spread_rail_failed(p->spread, rail,
+                       loop_now_us(e->card->rdma->config.loop));
     rdma_log(p->rdma, LOG_INFO, "rdma: %s leaves rail %u of its peer: %s",
              e->card->nic.name, e->peer_rail, why);
     path_mark(p);

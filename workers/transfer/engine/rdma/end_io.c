@@ -2,8 +2,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/rdma/internal.h"
 
 /* The id of a work request: the end point's slot and how often the slot was
@@ -66,7 +66,8 @@ static void probed(struct end *e, const struct ibv_wc *wc)
     if (e->state != END_PROBING)
         return;
     end_set_state(e, END_UP);
-    spread_rail_up(p->spread, e->card->index, clock_now_us());
+    spread_rail_up(p->spread, e->card->index,
+                   loop_now_us(p->rdma->config.loop));
     p->rail_up = true;
     rdma_log(p->rdma, LOG_INFO, "rdma: %s uses rail %u of its peer",
              e->card->nic.name, e->peer_rail);
@@ -83,7 +84,7 @@ static void take_slice(struct end *e, const struct ibv_wc *wc, uint32_t index)
         return;
     if (wc->status == IBV_WC_SUCCESS) {
         p->moved_bytes += slice->bytes;
-        spread_moved(p->spread, slice, clock_now_us());
+        spread_moved(p->spread, slice, loop_now_us(p->rdma->config.loop));
     } else {
         spread_lost(p->spread, slice);
     }

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/entropy.h"
 #include "base/listener.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/rdma/internal.h"
 
 /* Time for the answer to REVOKE; then the peer loses its queue pairs. */
@@ -129,7 +129,7 @@ void rdma_revoke(struct transport_offer *offer, uint64_t grant_id)
     if (!g || g->revoking)
         return;
     g->revoking = true;
-    g->revoke_us = clock_now_us();
+    g->revoke_us = loop_now_us(o->rdma->config.loop);
     if (g->told && o->channel.bev)
         channel_send(&o->channel, &m);
     else if (TAILQ_EMPTY(&o->ends))

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/loop/loop.h"
 #include "workers/transfer/engine/rdma/internal.h"
 
@@ -13,7 +12,7 @@ void path_on_timer(void *arg)
     struct rdma_path *p = arg;
     struct rdma *r = p->rdma;
     struct end *e, *next;
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(r->config.loop);
 
     for (e = TAILQ_FIRST(&p->all); e; e = next) {
         next = TAILQ_NEXT(e, link);
@@ -99,7 +98,7 @@ static void pair(struct rdma_path *p, uint32_t rail)
     if (card->up && peer_rail != SPREAD_NONE)
         p->ends[rail] = end_ask(p, card, peer_rail);
     if (!p->ends[rail])
-        spread_rail_failed(p->spread, rail, clock_now_us());
+        spread_rail_failed(p->spread, rail, loop_now_us(p->rdma->config.loop));
 }
 
 static void flush(struct rdma_path *p, uint32_t rail,
@@ -114,7 +113,7 @@ static void post_all(struct rdma_path *p)
 {
     struct spread_slice *slices[SPREAD_RAILS_MAX][RDMA_POST_MAX], *slice;
     uint32_t n[SPREAD_RAILS_MAX] = {0};
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(p->rdma->config.loop);
 
     while ((slice = spread_next(p->spread, now_us))) {
         uint32_t rail = slice->rail;
@@ -130,7 +129,8 @@ static void post_all(struct rdma_path *p)
 /* Sets the timer to the earliest time at which something is due. */
 static void set_timer(struct rdma_path *p)
 {
-    int64_t now_us = clock_now_us(), due_us = spread_due_us(p->spread);
+    int64_t now_us = loop_now_us(p->rdma->config.loop),
+            due_us = spread_due_us(p->spread);
     bool waits = !p->rail_up && p->rc == 0;
     const struct end *e;
 
@@ -150,10 +150,12 @@ void path_pump(struct rdma_path *p)
 {
     uint32_t rail;
 
-    if (p->rc == 0 && spread_stalled(p->spread, clock_now_us()))
+    if (p->rc == 0 &&
+        spread_stalled(p->spread, loop_now_us(p->rdma->config.loop)))
         path_fail(p, -ETIMEDOUT, "nothing has moved for too long");
     if (p->rc == 0 && p->welcome) {
-        while ((rail = spread_try(p->spread, !p->rail_up, clock_now_us())) !=
+        while ((rail = spread_try(p->spread, !p->rail_up,
+                                  loop_now_us(p->rdma->config.loop))) !=
                SPREAD_NONE)
             pair(p, rail);
         post_all(p);

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/loop/loop.h"
 #include "workers/transfer/engine/rdma/internal.h"
 
@@ -30,7 +29,7 @@ new_path(struct rdma *r, const struct transport_path_ops *ops, void *arg)
     p->rdma = r;
     p->ops = ops;
     p->arg = arg;
-    p->opened_us = clock_now_us();
+    p->opened_us = loop_now_us(r->config.loop);
     TAILQ_INIT(&p->all);
     p->channel.message = path_message;
     p->channel.gone = path_channel_gone;
@@ -101,7 +100,7 @@ int rdma_read(struct transport_path *path, uint64_t op_id, uint64_t grant_id,
     rc = check_slices(p, slices, n);
     if (rc == 0)
         rc = spread_add(p->spread, op_id, grant_id, may == 0, slices, n,
-                        clock_now_us());
+                        loop_now_us(p->rdma->config.loop));
     if (rc == 0)
         path_mark(p);
     return rc;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include "base/loop/loop.h"
 #include "workers/transfer/engine/rdma/internal.h"
 
 /* --- queue pairs --- */
@@ -29,7 +29,8 @@ void path_rail_changed(struct rdma_path *p, uint32_t rail, bool up)
         end_fail(p->ends[rail], "its port is down");
     p->attempts[rail] = 0;
     if (up)
-        spread_rail_renew(p->spread, rail, clock_now_us() + LINK_UP_US);
+        spread_rail_renew(p->spread, rail,
+                          loop_now_us(p->rdma->config.loop) + LINK_UP_US);
     path_mark(p);
 }
 
@@ -44,7 +45,7 @@ static void on_rail(struct rdma_path *p, uint32_t peer_rail, bool up)
         if (!up || !p->rdma->cards[i].up)
             continue;
         p->attempts[i] = 0;
-        spread_rail_renew(p->spread, i, clock_now_us());
+        spread_rail_renew(p->spread, i, loop_now_us(p->rdma->config.loop));
     }
 }
 

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/listener.h"
 #include "base/log.h"
@@ -67,7 +66,7 @@ static void on_tick(void *arg)
 {
     struct rdma *r = arg;
     struct rdma_offer *o;
-    int64_t now_us = clock_now_us();
+    int64_t now_us = loop_now_us(r->config.loop);
 
     TAILQ_FOREACH(o, &r->offers, link)
     offer_tick(o, now_us);
@@ -185,7 +184,7 @@ static void drain(struct rdma *r)
 
             for (e = TAILQ_FIRST(&p->all); e; e = next) {
                 next = TAILQ_NEXT(e, link);
-                end_tick(e, clock_now_us());
+                end_tick(e, loop_now_us(r->config.loop));
             }
         }
         poll(NULL, 0, 1);

@@ -107,8 +107,8 @@ int tcp_dial(struct tcp_path *p, const char *host, uint16_t port, uint32_t i)
         return -ENOMEM;
     d->path = p;
     d->number = i;
-    d->conn = frame_conn_connect(t->config.loop, t->config.dns, host, port,
-                                 &limits, &dial_ops, d);
+    d->conn = frame_conn_connect(t->config.stream_loop, t->config.dns, host,
+                                 port, &limits, &dial_ops, d);
     if (!d->conn) {
         free(d);
         return -ENOMEM;
