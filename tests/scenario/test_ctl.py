@@ -140,13 +140,14 @@ class Ctl(Case):
             'model': 'm', 'prompt': 'wait'}))
         wait_until('it has work', lambda: [
             i['exchanges'] for i in cluster.api.listed()] == [1])
-        drain = in_background(lambda: self.ctl(
-            cluster.ports['http'], '--wait', 'drain', 'a'))
+        drain = in_background(lambda: (self.ctl(
+            cluster.ports['http'], '--wait', 'drain', 'a'), go_on.is_set()))
         wait_until('it is drained', lambda: cluster.api.instances()[0] == 0)
         self.assertRegex(self.good(cluster, 'instances'), ' draining ')
         go_on.set()
-        status, out, _ = drain()
+        (status, out, _), waited = drain()
         self.assertEqual((status, out), (0, 'a: draining\na: drained\n'))
+        self.assertTrue(waited)
         self.assertEqual(client().status, 200)
         self.assertRegex(self.good(cluster, 'instances'), ' drained ')
 

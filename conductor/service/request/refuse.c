@@ -101,10 +101,10 @@ static void say_drained(const struct service *s, unsigned role, char text[40])
         drained += in && in->role & role && in->held;
     }
     *text = '\0';
-    if (all > 0 && drained == all)
-        snprintf(text, 40,
-                 all > 1 ? ": all %u are drained" : ": the only one is drained",
-                 all);
+    if (all == 1 && drained == 1)
+        snprintf(text, 40, ": the only one is drained");
+    else if (all > 0 && drained == all)
+        snprintf(text, 40, ": all %u are drained", all);
 }
 
 /* No instance is ready; after a retry, with the last failure. */
