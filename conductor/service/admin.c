@@ -101,7 +101,7 @@ static int put_instance(struct text_buf *out, const struct service *s,
     if (in->next_role != 0)
         bad |= put_text(out, "next_role",
                         proto_role_name((uint8_t)in->next_role)) < 0;
-    if (in->held)
+    if (in->held && drains_hold(s, in->id, engine_entry_name(s, in->slot)))
         bad |= text_buf_printf(out, ",\"drained\":true") < 0;
     bad |= text_buf_printf(
                out,

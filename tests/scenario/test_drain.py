@@ -223,6 +223,9 @@ class Work(Case):
             worker.child.send_signal(signal.SIGCONT)
             wait_until('it gets no more work', lambda c=cluster:
                        c.api.instances() == (1, 1))
+            # No operator has drained it.
+            self.assertNotIn(True, [i.get('drained')
+                                    for i in cluster.api.listed()])
             names = self.served_by(answers + self.ask(cluster, 2), which)
             self.assertEqual(names[-2:], [name[0] + '1'] * 2)
             events = stream()

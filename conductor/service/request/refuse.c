@@ -97,8 +97,11 @@ static void say_drained(const struct service *s, unsigned role, char text[40])
     for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
         const struct pool_instance *in = pool_at(s->pool, i);
 
-        all += in && in->role & role;
-        drained += in && in->role & role && in->held;
+        if (!in || !(in->role & role))
+            continue;
+        const struct worker *w = worker_of(s, in->id);
+        all++;
+        drained += in->held && !(w && w->leaves);
     }
     *text = '\0';
     if (all == 1 && drained == 1)
