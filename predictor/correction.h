@@ -9,6 +9,7 @@
 #define PREDICTOR_CORRECTION_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define CORRECTION_NOISE 0.03
@@ -58,6 +59,12 @@ void correction_forget(struct correction *c, int64_t work_us);
 static inline double correction_factor(const struct correction *c)
 {
     return fabs(c->ratio - 1.0) <= CORRECTION_NOISE ? 1.0 : c->ratio;
+}
+
+/* Returns whether anything was observed. */
+static inline bool correction_knows(const struct correction *c)
+{
+    return c->known > 0.0 || c->sum_predicted_us > 0.0;
 }
 
 /* Returns the relative standard deviation of observed sums from corrected

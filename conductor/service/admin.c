@@ -29,6 +29,14 @@ static int put_text(struct text_buf *out, const char *name, const char *text)
     return text_buf_printf(out, ",\"%s\":\"%s\"", name, escaped);
 }
 
+/* Writes null for what is not known. */
+static int put_number(struct text_buf *out, const char *name, double value,
+                      bool known)
+{
+    return known ? text_buf_printf(out, ",\"%s\":%.3f", name, value) < 0
+                 : text_buf_printf(out, ",\"%s\":null", name) < 0;
+}
+
 static int put_entry(struct text_buf *out, const struct fleet_entry *entry,
                      const struct engine_config *c, size_t exchanges)
 {
@@ -93,7 +101,7 @@ static int put_instance(struct text_buf *out, const struct service *s,
     if (in->next_role != 0)
         bad |= put_text(out, "next_role",
                         proto_role_name((uint8_t)in->next_role)) < 0;
-    if (in->held)
+    if (in->held && drains_hold(s, in->id, engine_entry_name(s, in->slot)))
         bad |= text_buf_printf(out, ",\"drained\":true") < 0;
     bad |= text_buf_printf(
                out,
@@ -101,9 +109,10 @@ static int put_instance(struct text_buf *out, const struct service *s,
                "\"blocks\":%llu",
                in->n_waiting + in->n_running, in->n_waiting, in->n_decodes,
                (unsigned long long)prefix_index_held(s->index, in->slot)) < 0;
-    bad |=
-        text_buf_printf(out, ",\"prefill_ratio\":%.3f,\"link_mb_per_s\":%.1f",
-                        in->correction.ratio, in->link_bytes_per_s / 1e6) < 0;
+    bad |= put_number(out, "prefill_ratio", in->correction.ratio,
+                      correction_knows(&in->correction));
+    bad |= put_number(out, "link_mb_per_s", in->link_bytes_per_s / 1e6,
+                      !e && in->link_bytes_per_s > 0);
     if (!e)
         bad |= text_buf_printf(
                    out, ",\"kv_used_tokens\":%lld,\"kv_capacity_tokens\":%lld",
@@ -116,6 +125,8 @@ static int put_instance(struct text_buf *out, const struct service *s,
                         kv_feed_state_name(engine_events_state(e))) < 0;
     if (e)
         bad |= put_names(out, e);
+    if (e && in->health != HEALTH_READY && *e->health.last_error)
+        text_buf_member(out, ",\"last_error\":", e->health.last_error);
     if (e)
         return bad |
                put_entry(out, e->entry, e->config, upstream_busy(e->upstream));

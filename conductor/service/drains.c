@@ -64,6 +64,11 @@ static struct drain *of(const struct service *s, uint32_t id, const char *entry)
     return one || !entry ? one : find(drains, entry);
 }
 
+bool drains_hold(const struct service *s, uint32_t id, const char *entry)
+{
+    return of(s, id, entry);
+}
+
 void drains_mark(struct service *s, uint32_t id, const char *entry)
 {
     const struct worker *w = worker_of(s, id);

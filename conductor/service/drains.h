@@ -38,6 +38,10 @@ void drains_drop(struct drains *drains, const char *name);
 /* Returns whether a name is drained. O(n). */
 bool drains_has(const struct drains *drains, const char *name);
 
+/* Returns whether an instance, or its entry (NULL = no entry), is drained by an
+ * operator: a worker that leaves is held, too. O(n). */
+bool drains_hold(const struct service *s, uint32_t id, const char *entry);
+
 /* Frees the list of drains. */
 void drains_fini(struct drains *drains);
 

@@ -4,9 +4,12 @@ import json
 import os
 import re
 import socket
+import threading
 
-from harness import CONDUCTOR, ROOT, Case, Cluster, program, read_file
+from harness import (CONDUCTOR, ROOT, Case, Cluster, program, read_file,
+                     wait_until)
 from stand_in import Engine, reply
+from test_failures import in_background
 
 CTL = 'tools', 'conductorctl'
 KEY = 'k' * 40
@@ -41,15 +44,18 @@ class Ctl(Case):
             ['d0', 'tiny', 'native', 'decode', 'ready'],
             ['p0', 'tiny', 'native', 'prefill', 'ready']])
         self.assertEqual({len(row) for row in rows}, {11})
+        self.assertEqual({row[9] for row in rows[1:]}, {'-'})
+        shown = json.loads(self.good(cluster, '--json', 'instances'))
+        self.assertEqual(shown, cluster.api.get('/admin/instances').body)
         got = cluster.api.complete('a prompt ' * 10)
         self.assertEqual(self.good(cluster, 'replicas', '1', 'a prompt ' * 10),
-                         '5 blocks: 1 hold them\n')
+                         '5 blocks: 1 worker holds them\n')
         # Longer than a request line may be.
         long = ' é%' * 1500
         cluster.api.complete(long)
         self.assertEqual(self.good(cluster, 'replicas', '2', long),
-                         '375 blocks: 1 hold them\nnot 2: no other prefill '
-                         'worker can take a copy now\n')
+                         '375 blocks: 1 worker holds them\nnot 2: no other '
+                         'prefill worker can take a copy now\n')
         self.bad(cluster.ports['http'], ('replicas', '0', long), 1,
                  '/admin/replicas: 400: copies: 0: must be')
         text = self.good(cluster, 'explain',
@@ -58,6 +64,14 @@ class Ctl(Case):
         self.assertRegex(text, r'\npredicted +TTFT, ms [0-9.]+; queue, ms')
         self.assertRegex(text, r'\n\*  p0 ')
         self.assertRegex(text, r'\n\*  d0 ')
+        self.assertRegex(text, r'\ncost +file\n')
+        self.assertRegex(text, r'\nprompt tokens +90\n')
+        self.assertNotIn('guessed', text)
+        self.assertNotIn('No times', text)
+        self.assertIn('LOCAL, USED: blocks of 16 tokens', text)
+        shown = json.loads(self.good(cluster, '--json', 'explain',
+                                     got.body['conductor']['request_id']))
+        self.assertEqual(shown['state'], 'completed')
         lines = self.good(cluster, 'metrics', 'requests_total').splitlines()
         self.assertIn('conductor_requests_total{outcome="completed"} 2', lines)
         self.assertTrue(all('requests_total' in line for line in lines))
@@ -67,8 +81,14 @@ class Ctl(Case):
 
     def test_what_it_changes(self):
         cluster = self.cluster()
-        self.assertEqual(self.good(cluster, 'drain', 'd0'), 'd0: draining\n')
-        self.assertIn('draining', self.good(cluster, 'instances'))
+        status, out, errors = self.ctl(cluster.ports['http'], 'drain', 'd0')
+        self.assertEqual((status, out), (0, 'd0: draining\n'))
+        self.assertEqual(
+            errors, 'conductorctl: warning: no decode instance of model tiny '
+            'is ready now: its requests get 503 until conductorctl undrain '
+            'd0\n')
+        self.assertRegex(self.good(cluster, 'instances'),
+                         r'd0 +tiny +native +decode +drained ')
         status, out, _ = self.ctl(cluster.ports['http'], 'status')
         self.assertEqual((status, out.splitlines()[0].split()),
                          (1, ['status', 'not', 'ready']))
@@ -82,6 +102,89 @@ class Ctl(Case):
         self.write('conductor.json', '{"listen": 7}')
         self.bad(cluster.ports['http'], ('reload',), 1, 'listen', '7',
                  'nothing has changed')
+
+    def test_an_engine_that_tells_nothing(self):
+        """What is guessed is marked, and what is not known is said."""
+        go_on = threading.Event()
+
+        def serve(request, send):
+            if b'wait' in request.body:
+                go_on.wait(30)
+            send(reply(200, b'{"choices": []}'))
+        engine = Engine(serve)
+        self.addCleanup(engine.stop)
+        self.addCleanup(go_on.set)
+        cluster = Cluster(self)
+        cluster.config = {'listen': '127.0.0.1:0', 'engine_health_ms': 20,
+                          'engines': [{'name': 'a', 'url': engine.url,
+                                       'model': 'm'}]}
+        cluster.start_conductor()
+        wait_until('a is ready', lambda: cluster.api.instances()[0] == 1)
+        got = cluster.api.post('/v1/completions', {
+            'model': 'm', 'prompt': 'a prompt ' * 40})
+        self.assertEqual(got.status, 200)
+        text = self.good(cluster, 'explain', got.headers['x-request-id'])
+        self.assertRegex(text, r'\nprompt tokens +≈\d+, guessed by bytes\n')
+        self.assertRegex(text, r'\nactual +prompt ≈\d+; here ≈\d+;.*; '
+                         'prompt guessed by bytes; cached guessed by the '
+                         'index\n')
+        self.assertRegex(text, r'\ncost +guess\n')
+        self.assertIn('\nNo times: no cost is known yet (8 prefills needed).\n',
+                      text)
+        row = re.search(r'\n\*  a  .*\n(?=\nTESTED)', text).group()
+        self.assertIn('  no limit  ', row)
+        row = self.good(cluster, 'instances').splitlines()[1].split()
+        self.assertEqual(row[-2:], ['-', '-'])
+        client = in_background(lambda: cluster.api.post('/v1/completions', {
+            'model': 'm', 'prompt': 'wait'}))
+        wait_until('it has work', lambda: [
+            i['exchanges'] for i in cluster.api.listed()] == [1])
+        drain = in_background(lambda: (self.ctl(
+            cluster.ports['http'], '--wait', 'drain', 'a'), go_on.is_set()))
+        wait_until('it is drained', lambda: cluster.api.instances()[0] == 0)
+        self.assertRegex(self.good(cluster, 'instances'), ' draining ')
+        go_on.set()
+        (status, out, _), waited = drain()
+        self.assertEqual((status, out), (0, 'a: draining\na: drained\n'))
+        self.assertTrue(waited)
+        self.assertEqual(client().status, 200)
+        self.assertRegex(self.good(cluster, 'instances'), ' drained ')
+
+    def test_a_bound_that_is_not_known(self):
+        """Of two equal engines one is not worked out."""
+        cluster = Cluster(self)
+        cluster.config = {'listen': '127.0.0.1:0', 'engine_health_ms': 20,
+                          'engines': []}
+        for name in 'a', 'b':
+            engine = Engine(lambda request, send: send(
+                reply(200, b'{"choices": []}')))
+            self.addCleanup(engine.stop)
+            cluster.config['engines'].append(
+                {'name': name, 'url': engine.url, 'model': 'm'})
+        cluster.start_conductor()
+        wait_until('both are ready', lambda: cluster.api.instances()[0] == 2)
+        got = cluster.api.post('/v1/completions', {
+            'model': 'm', 'prompt': 'a prompt ' * 40})
+        known = cluster.api.get(
+            f'/admin/explain/{got.headers["x-request-id"]}').body
+        self.assertEqual({(c['at_least'], c['ttft_ms'])
+                          for c in known['candidates']},
+                         {(False, None), (True, None)})
+        text = self.good(cluster, 'explain', got.headers['x-request-id'])
+        self.assertNotIn('>=-', text)
+
+    def test_a_refused_request(self):
+        """Each candidate has the TTFT that was compared with the limit."""
+        cluster = self.cluster(cost={'prefill': (50000, 0, 0, 0)},
+                               engine='timed', config={'slo_ttft_ms': 20})
+        self.assertEqual(cluster.api.complete('x').status, 429)
+        refused, = cluster.api.get('/admin/decisions').body['refused']
+        one, = refused['candidates']
+        self.assertEqual(one['tested_ttft_ms'],
+                         refused['predicted']['tested_ttft_ms'])
+        self.assertGreater(one['tested_ttft_ms'], 20)
+        text = self.good(cluster, 'explain', refused['request_id'])
+        self.assertIn(f' {one["tested_ttft_ms"]:.3f} ', text)
 
     def test_keys(self):
         path = self.write('admin.key', KEY)
@@ -133,6 +236,13 @@ class Ctl(Case):
     def test_usage(self):
         for words, told in (((), 'a command is missing'),
                             (('stauts',), '"stauts"'),
+                            (('drian', 'a'), 'did you mean drain?'),
+                            (('xyzzy',), 'no such command; try'),
+                            (('--json', 'metrics'),
+                             '--json: metrics has no such option'),
+                            (('--wait', 'undrain', 'a'),
+                             '--wait: undrain has no such option'),
+                            (('--limit', '5', 'status'), '--limit: status'),
                             (('drain',), 'needs NAME'),
                             (('replicas', '2'), 'needs N and PROMPT'),
                             (('replicas', 'x', 'a'), 'N: "x": must be'),

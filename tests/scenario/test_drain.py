@@ -262,6 +262,23 @@ class Work(Case):
         self.assertEqual(whole().headers['x-conductor-decode'], 'd1')
         self.assertEqual(self.number(cluster, 'd0', 'decodes'), 0)
 
+    def test_who_leaves_is_not_drained(self):
+        """No operator has drained it, and no undrain would help."""
+        cluster = self.cluster(engine='timed', cost=SLOW)
+        stream = cluster.api.stream('/v1/completions', {
+            'prompt': 'a stream', 'max_tokens': 2000})
+        next(stream)
+        worker = cluster.workers['d0']
+        worker.killed = True
+        worker.child.terminate()
+        one = wait_until('it leaves', lambda: [
+            i for i in cluster.api.listed()
+            if (i['name'], i['state']) == ('d0', 'draining')])[0]
+        self.assertNotIn('drained', one)
+        self.assertEqual(one['decodes'], 1)
+        worker.child.terminate()
+        worker.wait()
+
     @mostly_waits
     def test_its_own_limit(self):
         cluster = self.cluster(prefill=1, decode=0, engine='timed', cost=SLOW)

@@ -76,6 +76,9 @@ class Diagnosed(Case):
                     self.assertEqual(check['page'], heading)
                     sign = {'above': '>', 'below': '<'}[check['wrong_if']]
                     self.assertIn((sign, check['limit']), limits(expr))
+                    self.assertEqual(
+                        [float(n) for n in re.findall(r'>= ([0-9]+)', expr)],
+                        [check['least']] if check['least'] else [])
         for name, (expr, heading) in rules.items():
             with self.subTest(name):
                 self.assertIn(heading, page)
@@ -127,7 +130,10 @@ class Diagnosed(Case):
         cluster.wait_ready(1, 1)
         cluster.api.post('/admin/instances/p0/drain').ok()
         told = self.judged(cluster.ports['http'])
-        self.assertEqual([w['check'] for w in told['wrong']], ['model_ready'])
+        wrong, = told['wrong']
+        self.assertEqual((wrong['check'], wrong['detail']),
+                         ('model_ready', '1 of 1 for prefill drained: '
+                                         'conductorctl undrain p0'))
 
     @staticmethod
     def wait_for_no_prefill(cluster):
@@ -151,12 +157,21 @@ class Diagnosed(Case):
         wrong, = self.judged(cluster.ports['http'])['wrong']
         self.assertEqual(
             (wrong['check'], wrong['subject'], wrong['detail'], wrong['value']),
-            ('instance_ready', 'e1', 'suspect', 0))
+            ('instance_ready', 'e1', f'suspect, {engines[1].url}: it answers '
+             'its health check with 503', 0))
         self.assertEqual(cluster.api.metric('instance_losses', instance='e1'),
                          1)
         engines[1].health = 200
         wait_until('e1 is back', lambda: cluster.api.instances()[0] == 2)
         self.assertTrue(self.judged(cluster.ports['http'])['ok'])
+        for name in 'e0', 'e1':
+            cluster.api.post(f'/admin/instances/{name}/drain').ok()
+        wrong, = self.judged(cluster.ports['http'])['wrong']
+        self.assertEqual((wrong['check'], wrong['detail']), (
+            'model_ready', '2 of 2 drained: conductorctl undrain e0'))
+        self.assertError(
+            cluster.api.post('/v1/completions', {'model': 'm', 'prompt': 'x'}),
+            503, "no engine of model 'm' is ready: all 2 are drained")
 
     def test_an_engine_that_never_came(self):
         """It has an entry, and has told nothing, not even its model."""

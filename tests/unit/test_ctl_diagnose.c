@@ -107,6 +107,30 @@ static void test_limits(void)
     }
 }
 
+/* A share of few requests says nothing. */
+static void test_least(void)
+{
+    static const struct {
+        int in_time, rejected;
+        size_t found;
+    } cases[] = {{15, 2, 0}, {15, 4, 0}, {15, 5, 1}, {18, 2, 0}, {17, 3, 1}};
+    struct findings *f = malloc(sizeof(*f));
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct readings r;
+
+        read_in("", well, &r);
+        r.overview = json_pack("{s:{s:i, s:i, s:i, s:i}}", "last_minute",
+                               "in_time", cases[i].in_time, "rejected",
+                               cases[i].rejected, "late", 0, "failed", 0);
+        checks_run(&r, f);
+        CU_ASSERT_EQUAL(f->n, cases[i].found);
+        readings_free(&r);
+    }
+    free(f);
+}
+
 /* A cause stands before what it causes. */
 static void test_order(void)
 {
@@ -243,7 +267,8 @@ static void test_scrub(void)
 }
 
 static const struct suite_test tests[] = {
-    {"limits", test_limits}, {"order", test_order},     {"bound", test_bound},
-    {"labels", test_labels}, {"damaged", test_damaged}, {"scrub", test_scrub},
+    {"limits", test_limits}, {"least", test_least},   {"order", test_order},
+    {"bound", test_bound},   {"labels", test_labels}, {"damaged", test_damaged},
+    {"scrub", test_scrub},
 };
 SUITE("ctl_diagnose", tests)

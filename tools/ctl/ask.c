@@ -163,12 +163,39 @@ const char *ctl_show(const json_t *object, const char *key, char *text,
     return text;
 }
 
+const char *ctl_member(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+
+    return text ? text : "";
+}
+
+json_int_t ctl_work(const json_t *instance)
+{
+    const json_t *prefills = json_object_get(instance, "prefills");
+
+    if (!json_is_integer(prefills))
+        return -1;
+    return json_integer_value(prefills) +
+           json_integer_value(json_object_get(instance, "decodes")) +
+           json_integer_value(json_object_get(instance, "exchanges"));
+}
+
 const char *ctl_state(const json_t *instance, char *text, size_t size)
 {
     size_t n = strlen(ctl_show(instance, "state", text, size));
 
-    if (json_is_true(json_object_get(instance, "drained")) &&
-        strcmp(text, "draining") != 0)
+    if (!json_is_true(json_object_get(instance, "drained")))
+        return text;
+    if (strcmp(text, "draining") != 0)
         snprintf(text + n, size - n, ",drained");
+    else if (ctl_work(instance) == 0)
+        snprintf(text, size, "drained");
     return text;
+}
+
+void ctl_print_json(const json_t *json)
+{
+    json_dumpf(json, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    printf("\n");
 }

@@ -55,41 +55,87 @@ static double sum(const struct findings *f, const char *name)
     return samples_sum(&f->r->now, name, NULL);
 }
 
+/* Writes how many instances of a role in which the model has none ready are
+ * drained, and what ends that; "" = none. */
+static void say_drained(const struct findings *f, const char *model,
+                        char text[200])
+{
+    static const char *const roles[] = {"prefill", "decode"};
+    const json_t *list = json_object_get(f->r->instances, "instances"), *one;
+    size_t i;
+
+    *text = '\0';
+    for (size_t r = 0; r < 2 && !*text; r++) {
+        unsigned all = 0, n_ready = 0, n_drained = 0;
+        const char *name = "", *which = "";
+
+        json_array_foreach(list, i, one)
+        {
+            const char *role = ctl_member(one, "role");
+            const char *state = ctl_member(one, "state");
+            bool both = strcmp(role, "both") == 0;
+            bool drained = json_is_true(json_object_get(one, "drained"));
+
+            if (strcmp(ctl_member(one, "model"), model) != 0 ||
+                (!both && strcmp(role, roles[r]) != 0) ||
+                strcmp(state, "observed") == 0)
+                continue;
+            all++;
+            n_ready += strcmp(state, "ready") == 0 && !drained;
+            if (drained && n_drained++ == 0)
+                name = ctl_member(one, "name");
+            if (!both)
+                which = roles[r];
+        }
+        if (n_ready == 0 && n_drained > 0)
+            snprintf(text, 200,
+                     "%u of %u%s%s drained: conductorctl undrain %.100s",
+                     n_drained, all, *which ? " for " : "", which, name);
+    }
+}
+
 static void read_models(struct findings *f, const struct check *check)
 {
     const json_t *models = json_object_get(f->r->ready, "models"), *yes;
     const char *model;
+    char drained[200];
 
     json_object_foreach((json_t *)(uintptr_t)models, model, yes)
-        judge(f, check, model, json_is_true(yes), "%s", "");
+    {
+        say_drained(f, model, drained);
+        judge(f, check, model, json_is_true(yes), "%s", drained);
+    }
     if (json_object_size(models) == 0)
         judge(f, check, "", json_is_true(json_object_get(f->r->ready, "ready")),
               "no model is known: it has no engines, and no worker came");
 }
 
-/* Returns the state of an instance as /admin/instances has it, or "". */
-static const char *state_of(const struct findings *f, const char *name)
+/* Writes the state of an instance, its URL and its last error, as far as
+ * /admin/instances has them. Returns the text. */
+static const char *say_state(const struct findings *f, const char *name,
+                             char text[200])
 {
     const json_t *list = json_object_get(f->r->instances, "instances"), *one;
     size_t i;
 
+    *text = '\0';
     json_array_foreach(list, i, one)
     {
-        const char *its = json_string_value(json_object_get(one, "name"));
+        const char *url = ctl_member(one, "url");
+        const char *error = ctl_member(one, "last_error");
 
-        if (its && strcmp(its, name) == 0) {
-            its = json_string_value(json_object_get(one, "state"));
-            return its ? its : "";
-        }
+        if (strcmp(ctl_member(one, "name"), name) == 0)
+            snprintf(text, 200, "%.20s%s%.70s%s%s", ctl_member(one, "state"),
+                     *url ? ", " : "", url, *error ? ": " : "", error);
     }
-    return "";
+    return text;
 }
 
 static void read_instances(struct findings *f, const struct check *check)
 {
     const struct sample *ready = NULL, *draining = NULL;
     const struct samples *now = &f->r->now;
-    char name[128];
+    char name[128], text[200];
 
     while ((ready = samples_next(now, "conductor_instance_ready", ready))) {
         /* Both have their lines in the same order. */
@@ -98,7 +144,7 @@ static void read_instances(struct findings *f, const struct check *check)
         if (draining && strcmp(draining->labels, ready->labels) == 0 &&
             draining->value == 1)
             continue;
-        judge(f, check, name, ready->value, "%s", state_of(f, name));
+        judge(f, check, name, ready->value, "%s", say_state(f, name, text));
     }
 }
 
@@ -289,7 +335,7 @@ static void read_rejections(struct findings *f, const struct check *check)
             why = reason;
         }
     }
-    if (all > 0)
+    if (all >= check->least)
         judge(f, check, "", rejected / all, "%s", why);
 }
 
@@ -381,63 +427,65 @@ static void read_version(struct findings *f, const struct check *check)
 
 #define DAY_S 86400.0
 
-/* tests/scenario/test_on_call.py holds the limits against those of the alerts.
- */
+/* tests/scenario/test_on_call.py holds the limits and the least numbers against
+ * those of the alerts. */
 const struct check checks[] = {
     {"certificate_expired", "a certificate has expired", "a-certificate-ends",
-     NULL, "left", 0, true, UNIT_DAYS, read_certificates},
+     NULL, "left", 0, true, UNIT_DAYS, read_certificates, 0},
     {"losses", "an instance flaps", "a-worker-flaps", "ConductorInstanceFlaps",
-     "losses in 10 minutes", 2, false, UNIT_COUNT, read_losses},
+     "losses in 10 minutes", 2, false, UNIT_COUNT, read_losses, 0},
     {"model_ready", "a model is not ready", "an-instance-gets-no-work", NULL,
-     "ready", 1, true, UNIT_COUNT, read_models},
+     "ready", 1, true, UNIT_COUNT, read_models, 0},
     {"instance_ready", "an instance gets no work", "an-instance-gets-no-work",
-     "ConductorInstanceUnready", "ready", 1, true, UNIT_COUNT, read_instances},
+     "ConductorInstanceUnready", "ready", 1, true, UNIT_COUNT, read_instances,
+     0},
     {"responses_5xx", "requests fail", "requests-fail", "ConductorFailing",
-     "answers with 5xx", 0.02, false, UNIT_SHARE, read_responses},
+     "answers with 5xx", 0.02, false, UNIT_SHARE, read_responses, 0},
     {"state_up", "Redis is away", "redis-away", "ConductorRedisAway", "up", 1,
-     true, UNIT_COUNT, read_state},
+     true, UNIT_COUNT, read_state, 0},
     {"state_missing", "work of other conductors is not known", "redis-away",
-     NULL, "conductors", 0, false, UNIT_COUNT, read_missing},
+     NULL, "conductors", 0, false, UNIT_COUNT, read_missing, 0},
     {"memory", "memory is nearly used up", "memory-up", "ConductorMemoryUp",
-     "resident", 0.8, false, UNIT_SHARE, read_memory},
+     "resident", 0.8, false, UNIT_SHARE, read_memory, 0},
     {"loop_lag", "the event loop is late", "loop-lag", "ConductorLoopLate",
-     "timers more than 20 ms late", 0.1, false, UNIT_SHARE, read_lag},
+     "timers more than 20 ms late", 0.1, false, UNIT_SHARE, read_lag, 0},
     {"events", "KV events are not whole", "an-engine-is-silent",
-     "ConductorEventsSilent", "state", 0, false, UNIT_COUNT, read_events},
+     "ConductorEventsSilent", "state", 0, false, UNIT_COUNT, read_events, 0},
     {"store_events", "KV events of a store are not whole",
      "an-engine-is-silent", NULL, "state", 0, false, UNIT_COUNT,
-     read_store_events},
+     read_store_events, 0},
     {"index", "the index is full", "index-full", "ConductorIndexFull",
-     "blocks without room", 0, false, UNIT_COUNT, read_index},
+     "blocks without room", 0, false, UNIT_COUNT, read_index, 0},
     {"correction", "predictions are off", "predictions-off",
      "ConductorPredictionsOff", "factor", 1.5, false, UNIT_TIMES,
-     read_corrections},
+     read_corrections, 0},
     {"ttft_error", "predictions of TTFT are off", "predictions-off",
      "ConductorForecastsOff", "more than 50 % off", 0.5, false, UNIT_SHARE,
-     read_forecasts},
+     read_forecasts, 0},
     {"path", "a link is slow", "a-link-is-slow", NULL,
      "rate divided by the median of all links", 0.25, true, UNIT_TIMES,
-     read_paths},
+     read_paths, 0},
     {"rejected", "requests are refused", "429s-up", "ConductorOverloaded",
      "answers with 429 in the last minute", 0.1, false, UNIT_SHARE,
-     read_rejections},
+     read_rejections, 20},
     {"promises", "promises of TTFT are broken", "promises-broken",
-     "ConductorPromisesBroken", "late", 0.01, false, UNIT_SHARE, read_promises},
+     "ConductorPromisesBroken", "late", 0.01, false, UNIT_SHARE, read_promises,
+     0},
     {"ttft", "TTFT is up", "ttft-up", "ConductorTtftUp",
      "median of the last minute divided by that before", 2, false, UNIT_TIMES,
-     read_ttft},
+     read_ttft, 0},
     {"hits", "hits are down", "hits-down", "ConductorHitsDown",
      "hit ratio of the last minute divided by that before", 0.5, true,
-     UNIT_TIMES, read_hits},
+     UNIT_TIMES, read_hits, 0},
     {"certificate", "a certificate ends soon", "a-certificate-ends",
      "ConductorCertificateExpires", "left", 14 * DAY_S, true, UNIT_DAYS,
-     read_certificates},
+     read_certificates, 0},
     {"log_lost", "log lines are lost", "log-lines-lost", "ConductorLogLost",
-     "lines", 0, false, UNIT_COUNT, read_log},
+     "lines", 0, false, UNIT_COUNT, read_log, 0},
     {"clock", "the clocks differ", "clocks-and-versions", NULL, "apart", 5,
-     false, UNIT_SECONDS, read_clock},
+     false, UNIT_SECONDS, read_clock, 0},
     {"version", "the versions differ", "clocks-and-versions", NULL, "differ", 0,
-     false, UNIT_COUNT, read_version},
+     false, UNIT_COUNT, read_version, 0},
 };
 const size_t checks_n = sizeof checks / sizeof checks[0];
 

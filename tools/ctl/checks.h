@@ -32,6 +32,7 @@ struct check {
     bool below;
     enum check_unit unit;
     check_reader *read;
+    double least; /* requests, fewer than which say nothing; 0 = none */
 };
 
 /* The checks in the order in which they are printed: first what stops requests,

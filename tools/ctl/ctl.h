@@ -17,9 +17,10 @@ struct ctl {
     char from[CTL_FROM_BYTES]; /* source of the address, for errors */
     int64_t timeout_us;
     double limit_s; /* of a drain, in s; 0 = no limit */
+    bool wait;      /* drain: until the instance has no work */
     bool once;      /* top: print one frame, without a screen */
+    bool json;      /* diagnose, explain, instances: print JSON */
     /* diagnose: */
-    bool json;          /* print JSON */
     double over_s;      /* time between its two readings, in s */
     const char *bundle; /* file to write for a bug report; NULL = none */
     const char *config; /* the conductor's configuration, for the bundle */
@@ -58,15 +59,29 @@ char *ctl_tame(char *text);
 const char *ctl_show(const json_t *object, const char *key, char *text,
                      size_t size);
 
-/* Formats an instance's state for printing. A drained instance that is not
- * ready keeps its state: "starting,drained". */
+/* Returns a member that is a text, or "". */
+const char *ctl_member(const json_t *object, const char *key);
+
+/* Returns the prefills, decodes and exchanges of an instance, which may count a
+ * request more than once; -1 = not told. */
+json_int_t ctl_work(const json_t *instance);
+
+/* Formats an instance's state for printing. A drained instance is "draining"
+ * until it has no work, then "drained"; one that is not ready keeps its state:
+ * "starting,drained". */
 const char *ctl_state(const json_t *instance, char *text, size_t size);
+
+/* Prints JSON and a line end. */
+void ctl_print_json(const json_t *json);
 
 struct loop;
 struct option_list;
 
 /* Run a command, whose words begin with its name. Return the exit status. */
 int ctl_instances(struct ctl *ctl, const struct option_list *words);
+int ctl_drain(struct ctl *ctl, const struct option_list *words);
+int ctl_undrain(struct ctl *ctl, const struct option_list *words);
+int ctl_role(struct ctl *ctl, const struct option_list *words);
 int ctl_explain(struct ctl *ctl, const struct option_list *words);
 int ctl_top(struct ctl *ctl, const struct option_list *words);
 int ctl_diagnose(struct ctl *ctl, const struct option_list *words);

@@ -74,10 +74,10 @@ static json_t *to_json(const struct findings *f)
         for (size_t k = 0; k < f->n; k++)
             ok = ok && f->all[k].check != c;
         json_array_append_new(
-            all,
-            json_pack("{s:s, s:s?, s:f, s:s, s:s, s:b}", "check", c->name,
-                      "alert", c->alert, "limit", c->limit, "wrong_if",
-                      c->below ? "below" : "above", "page", c->page, "ok", ok));
+            all, json_pack("{s:s, s:s?, s:f, s:s, s:f, s:s, s:b}", "check",
+                           c->name, "alert", c->alert, "limit", c->limit,
+                           "wrong_if", c->below ? "below" : "above", "least",
+                           c->least, "page", c->page, "ok", ok));
     }
     return json_pack("{s:b, s:o, s:I, s:f, s:o}", "ok", f->n == 0, "wrong",
                      wrong, "left_out", (json_int_t)f->left_out, "over_s",
@@ -98,12 +98,10 @@ int ctl_diagnose(struct ctl *ctl, const struct option_list *)
     checks_run(&r, f);
     if (ctl->json || ctl->bundle)
         json = to_json(f);
-    if (!ctl->json) {
+    if (!ctl->json)
         print_all(ctl, f);
-    } else if (json) {
-        json_dumpf(json, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-        printf("\n");
-    }
+    else if (json)
+        ctl_print_json(json);
     if (!ctl->bundle || (json && bundle_write(ctl, &r, json) == 0))
         status = f->n > 0;
     json_decref(json);

@@ -7,6 +7,7 @@
 
 #include "base/loop/loop.h"
 #include "base/options.h"
+#include "base/text.h"
 #include "tools/ctl/ctl.h"
 #include "tools/ctl/where.h"
 
@@ -80,48 +81,6 @@ static int show_status(struct ctl *ctl, const struct option_list *)
     return is_ready ? 0 : 1;
 }
 
-static int change(struct ctl *ctl, const char *name, const char *what)
-{
-    char *path = ctl_instance_path(name, what), text[64];
-    json_t *json;
-    int rc = path ? ctl_ask(ctl, CTL_POST, path, &json) : 1;
-
-    if (rc == 0) {
-        printf("%s: %s\n", name, ctl_state(json, text, sizeof text));
-        json_decref(json);
-    }
-    free(path);
-    return rc;
-}
-
-static int drain(struct ctl *ctl, const struct option_list *words)
-{
-    char what[64] = "drain";
-
-    if (ctl->limit_s > 0)
-        snprintf(what, sizeof what, "drain?limit_ms=%.0f", ctl->limit_s * 1000);
-    return change(ctl, words->items[1], what);
-}
-
-static int undrain(struct ctl *ctl, const struct option_list *words)
-{
-    return change(ctl, words->items[1], "undrain");
-}
-
-static int switch_role(struct ctl *ctl, const struct option_list *words)
-{
-    const char *role = words->items[2];
-
-    if (strcmp(role, "prefill") != 0 && strcmp(role, "decode") != 0) {
-        options_complain(CTL_NAME, "role: \"%.80s\": must be prefill or decode",
-                         role);
-        return OPTIONS_EXIT_USAGE;
-    }
-    return change(ctl, words->items[1],
-                  strcmp(role, "prefill") == 0 ? "role/prefill"
-                                               : "role/decode");
-}
-
 /* Returns the request body, or NULL after printing which word is wrong. */
 static char *replicas_body(const char *copies, const char *prompt,
                            json_int_t *n)
@@ -176,8 +135,9 @@ static int replicas(struct ctl *ctl, const struct option_list *words)
     if (rc)
         return rc;
     there = json_integer_value(json_object_get(json, "holders"));
-    printf("%s blocks: %s hold them\n", ctl_show(json, "blocks", a, sizeof a),
-           ctl_show(json, "holders", b, sizeof b));
+    printf("%s blocks: %s %s\n", ctl_show(json, "blocks", a, sizeof a),
+           ctl_show(json, "holders", b, sizeof b),
+           there == 1 ? "worker holds them" : "workers hold them");
     there += show_orders(json_object_get(json, "orders"));
     if (there < wanted)
         printf("not %" JSON_INTEGER_FORMAT
@@ -245,9 +205,9 @@ static const struct command {
 } commands[] = {
     {"status", show_status, 0, 0, ""},
     {"instances", ctl_instances, 0, 0, ""},
-    {"drain", drain, 1, 1, "NAME"},
-    {"undrain", undrain, 1, 1, "NAME"},
-    {"role", switch_role, 2, 2, "NAME and prefill or decode"},
+    {"drain", ctl_drain, 1, 1, "NAME"},
+    {"undrain", ctl_undrain, 1, 1, "NAME"},
+    {"role", ctl_role, 2, 2, "NAME and prefill or decode"},
     {"replicas", replicas, 2, 2, "N and PROMPT"},
     {"explain", ctl_explain, 1, 1, "ID"},
     {"reload", reload, 0, 0, ""},
@@ -256,29 +216,81 @@ static const struct command {
     {"diagnose", ctl_diagnose, 0, 0, ""},
 };
 
+#define N_COMMANDS (sizeof commands / sizeof commands[0])
+
+/* Refuses the name of a command that there is not. The nearest one differs in
+ * at most half of the letters: two that changed places differ in two. */
+static void refuse_unknown(const char *name)
+{
+    size_t n = strlen(name), least = n / 2 + 1;
+    const char *nearest = NULL;
+
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (text_nearer(name, n, commands[i].name, strlen(commands[i].name),
+                        &least))
+            nearest = commands[i].name;
+    if (nearest)
+        options_complain(CTL_NAME, "\"%s\": no such command: did you mean %s?",
+                         name, nearest);
+    else
+        options_complain(CTL_NAME, "\"%s\": no such command; try %s --help",
+                         name, CTL_NAME);
+}
+
+/* Returns whether each option that is set is one of the command's; else prints
+ * which is not. */
+static bool may_have(const struct ctl *ctl, const char *command)
+{
+    const struct {
+        const char *option;
+        bool set;
+        const char *commands[4]; /* NULL after the last */
+    } all[] = {
+        {"bundle", ctl->bundle, {"diagnose"}},
+        {"json", ctl->json, {"diagnose", "explain", "instances"}},
+        {"limit", ctl->limit_s > 0, {"drain"}},
+        {"log", ctl->log, {"diagnose"}},
+        {"once", ctl->once, {"top"}},
+        {"wait", ctl->wait, {"drain"}},
+    };
+
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        const char *const *of = all[i].commands;
+
+        while (*of && strcmp(*of, command) != 0)
+            of++;
+        if (all[i].set && !*of) {
+            options_complain(CTL_NAME,
+                             "--%s: %s has no such option; try %s "
+                             "--help",
+                             all[i].option, command, CTL_NAME);
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Returns the command of the words, or NULL after printing the error. */
-static const struct command *find(const struct option_list *words)
+static const struct command *find(const struct ctl *ctl,
+                                  const struct option_list *words)
 {
     const char *name = words->count ? words->items[0] : "";
     const struct command *c = NULL;
 
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+    for (size_t i = 0; i < N_COMMANDS; i++)
         if (strcmp(commands[i].name, name) == 0)
             c = &commands[i];
     if (words->count == 0)
         options_complain(CTL_NAME, "a command is missing; %s --help lists them",
                          CTL_NAME);
     else if (!c)
-        options_complain(CTL_NAME,
-                         "\"%s\": no such command; try %s "
-                         "--help",
-                         name, CTL_NAME);
+        refuse_unknown(name);
     else if (words->count < 1 + c->least)
         options_complain(CTL_NAME, "%s: needs %s", name, c->needs);
     else if (words->count > 1 + c->most)
         options_complain(CTL_NAME, "%s: \"%s\": too many words", name,
                          words->items[words->count - 1]);
-    else
+    else if (may_have(ctl, name))
         return c;
     return NULL;
 }
@@ -330,7 +342,7 @@ int main(int argc, char **argv)
         {"config", OPTION_TEXT, &ctl.config, "FILE", 0, 0,
          "diagnose: configuration for the bundle"},
         {"json", OPTION_FLAG, &ctl.json, NULL, 0, 0,
-         "diagnose: print JSON, with all checks"},
+         "diagnose, explain, instances: print JSON"},
         {"key-file", OPTION_TEXT, &key_file, "FILE", 0, 0,
          "file with the key of the conductor's admin_key_file", .letter = 'k'},
         {"limit", OPTION_NUMBER, &ctl.limit_s, "S", 0.001, 86400,
@@ -344,6 +356,8 @@ int main(int argc, char **argv)
          "diagnose: seconds between two readings"},
         {"timeout", OPTION_NUMBER, &timeout_s, "S", 0.1, 3600,
          "time limit for an answer, in seconds"},
+        {"wait", OPTION_FLAG, &ctl.wait, NULL, 0, 0,
+         "drain: return when the instance has no work left"},
         {"", OPTION_LIST, &words, NULL, 0, 0, NULL},
     };
     int status;
@@ -352,7 +366,7 @@ int main(int argc, char **argv)
     if (!words.items)
         return 1;
     if (options_start(&usage, OPTION_TABLE(specs), argc, argv, &status) == 0) {
-        const struct command *command = find(&words);
+        const struct command *command = find(&ctl, &words);
 
         signal(SIGPIPE, SIG_IGN);
         ctl.timeout_us = (int64_t)(timeout_s * 1e6);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/options.h"
+#include "predictor/learned.h"
 #include "tools/ctl/ctl.h"
 
 #define N(rows) (sizeof(rows) / sizeof((rows)[0]))
@@ -103,6 +104,11 @@ int ctl_instances(struct ctl *ctl, const struct option_list *)
 
     if (ctl_ask(ctl, CTL_GET, "/admin/instances", &json))
         return 1;
+    if (ctl->json) {
+        ctl_print_json(json);
+        json_decref(json);
+        return 0;
+    }
     for (size_t c = 0; c < N(of_instances); c++)
         table_add(&table, of_instances[c].title);
     json_array_foreach(json_object_get(json, "instances"), i, one)
@@ -122,12 +128,19 @@ struct column {
 };
 
 static const struct column of_prefill[] = {
-    {"INSTANCE", "instance"}, {"MODE", "mode"},
-    {"TTFT-MS", "ttft_ms"},   {"QUEUE-MS", "queue_ms"},
-    {"LOAD-MS", "load_ms"},   {"PREFILL-MS", "prefill_ms"},
-    {"SCORE-MS", "score_ms"}, {"LOCAL", "local_blocks"},
-    {"USED", "used_blocks"},  {"LATE", "late"},
-    {"FULL", "queue_full"},   {"TOO-LONG", "too_long"},
+    {"INSTANCE", "instance"},
+    {"MODE", "mode"},
+    {"TTFT-MS", "ttft_ms"},
+    {"TESTED-MS", "tested_ttft_ms"},
+    {"QUEUE-MS", "queue_ms"},
+    {"LOAD-MS", "load_ms"},
+    {"PREFILL-MS", "prefill_ms"},
+    {"SCORE-MS", "score_ms"},
+    {"LOCAL", "local_blocks"},
+    {"USED", "used_blocks"},
+    {"LATE", "late"},
+    {"FULL", "queue_full"},
+    {"TOO-LONG", "too_long"},
 };
 
 static const struct column of_decode[] = {
@@ -153,6 +166,7 @@ static const struct column of_request[] = {
     {"TBT limit, ms", "slo_tbt_ms"},
     {"prefill", "prefill"},
     {"decode", "decode"},
+    {"cost", "cost"},
 };
 
 static const struct column of_times[] = {
@@ -175,14 +189,37 @@ static const struct column of_actual[] = {
     {"computed", "computed_tokens"},
 };
 
+static bool is(const json_t *object, const char *key, const char *value)
+{
+    return strcmp(ctl_member(object, key), value) == 0;
+}
+
+/* Whether a number of tokens is a guess: of the prompt, by its bytes; of its
+ * parts also by the index, where the engine does not tell what was cached. */
+static bool is_guess(const json_t *object, const char *key)
+{
+    const char *tokens = strstr(key, "_tokens");
+
+    return tokens && strncmp(key, "max_", 4) != 0 &&
+           (is(object, "known_by", "bytes") ||
+            is(object, "prompt_known_by", "bytes") ||
+            (strcmp(key, "prompt_tokens") != 0 &&
+             is(object, "cached_known_by", "index")));
+}
+
 static void print_members(const json_t *object)
 {
     char text[256];
 
-    for (size_t i = 0; i < N(of_request); i++)
-        if (!json_is_null(json_object_get(object, of_request[i].key)))
-            printf("%-15s %s\n", of_request[i].title,
-                   ctl_show(object, of_request[i].key, text, sizeof text));
+    for (size_t i = 0; i < N(of_request); i++) {
+        const char *key = of_request[i].key;
+        bool guess = is_guess(object, key);
+
+        if (!json_is_null(json_object_get(object, key)))
+            printf("%-15s %s%s%s\n", of_request[i].title, guess ? "≈" : "",
+                   ctl_show(object, key, text, sizeof text),
+                   guess ? ", guessed by bytes" : "");
+    }
 }
 
 /* Prints the known times and counts on one line. */
@@ -195,11 +232,34 @@ static void print_line(const char *title, const json_t *object,
     printf("%-15s ", title);
     for (size_t i = 0; i < n; i++)
         if (json_is_number(json_object_get(object, rows[i].key))) {
-            printf("%s%s %s", comma, rows[i].title,
+            printf("%s%s %s%s", comma, rows[i].title,
+                   is_guess(object, rows[i].key) ? "≈" : "",
                    ctl_show(object, rows[i].key, text, sizeof text));
             comma = "; ";
         }
+    if (is(object, "prompt_known_by", "bytes"))
+        printf("; prompt guessed by bytes");
+    if (is(object, "cached_known_by", "index"))
+        printf("; cached guessed by the index");
     printf("%s\n", *comma ? "" : "-");
+}
+
+/* More room than this is that of an engine whose KV capacity is not known. */
+#define ROOM_MAX (INT64_MAX / 8192)
+
+static const char *show_cell(const json_t *candidate, const char *key,
+                             char text[132])
+{
+    const json_t *value = json_object_get(candidate, key);
+    bool bound = json_is_true(json_object_get(candidate, "at_least")) &&
+                 json_is_number(value) && strcmp(key, "ttft_ms") == 0;
+
+    strcpy(text, bound ? ">=" : "");
+    if (strcmp(key, "room_tokens") == 0 && json_integer_value(value) > ROOM_MAX)
+        strcpy(text, "no limit");
+    else
+        ctl_show(candidate, key, text + strlen(text), 128);
+    return text;
 }
 
 /* Prints the candidates, with a mark at the one named `chosen`. */
@@ -208,8 +268,8 @@ static int print_candidates(const char *title, const json_t *list,
                             size_t n)
 {
     struct table table = {.columns = n + 1};
-    char text[128], cell[sizeof text + 2];
     const json_t *one;
+    char cell[132];
     size_t i;
 
     if (json_array_size(list) == 0)
@@ -224,14 +284,8 @@ static int print_candidates(const char *title, const json_t *list,
 
         table_add(&table,
                   name && chosen && strcmp(name, chosen) == 0 ? "*" : "");
-        for (size_t c = 0; c < n; c++) {
-            bool bound = json_is_true(json_object_get(one, "at_least")) &&
-                         strcmp(rows[c].key, "ttft_ms") == 0;
-
-            snprintf(cell, sizeof cell, "%s%s", bound ? ">=" : "",
-                     ctl_show(one, rows[c].key, text, sizeof text));
-            table_add(&table, cell);
-        }
+        for (size_t c = 0; c < n; c++)
+            table_add(&table, show_cell(one, rows[c].key, cell));
     }
     return table_print(&table);
 }
@@ -267,8 +321,27 @@ static void print_copied(const json_t *copied)
                ctl_show(copied, "age_s", d, sizeof d));
 }
 
+/* Prints what the columns mean, and why the times are missing. */
+static void print_legend(const json_t *json)
+{
+    char text[32];
+
+    printf("\nTESTED-MS: TTFT from arrival if all accepted work goes first, "
+           "compared with the\nlimit; LATE: over it. LOCAL, USED: blocks of %s "
+           "tokens that the instance has, and\nthat are reused. FULL: its "
+           "queue. NO-ROOM, TOO-LONG: for its KV or window.\n",
+           ctl_show(json, "block_tokens", text, sizeof text));
+    if (is(json, "cost", "guess"))
+        printf("No times: no cost is known yet (%u prefills needed).\n",
+               LEARNED_ENOUGH);
+    else if (is(json, "cost", "counts"))
+        printf("No times: there is no cost model.\n");
+}
+
 static int print_all(const json_t *json)
 {
+    int failed;
+
     print_members(json);
     print_lent(json_object_get(json, "lent"));
     if (json_is_true(json_object_get(json, "warmed")))
@@ -278,13 +351,15 @@ static int print_all(const json_t *json)
                N(of_times));
     print_line("actual", json_object_get(json, "actual"), of_actual,
                N(of_actual));
-    return print_candidates("Prefill", json_object_get(json, "candidates"),
-                            json_string_value(json_object_get(json, "prefill")),
-                            of_prefill, N(of_prefill)) |
-           print_candidates("Decode",
-                            json_object_get(json, "decode_candidates"),
-                            json_string_value(json_object_get(json, "decode")),
-                            of_decode, N(of_decode));
+    failed =
+        print_candidates("Prefill", json_object_get(json, "candidates"),
+                         json_string_value(json_object_get(json, "prefill")),
+                         of_prefill, N(of_prefill)) |
+        print_candidates("Decode", json_object_get(json, "decode_candidates"),
+                         json_string_value(json_object_get(json, "decode")),
+                         of_decode, N(of_decode));
+    print_legend(json);
+    return failed;
 }
 
 int ctl_explain(struct ctl *ctl, const struct option_list *words)
@@ -303,7 +378,9 @@ int ctl_explain(struct ctl *ctl, const struct option_list *words)
     snprintf(path, sizeof path, "/admin/explain/%s", id);
     if (ctl_ask(ctl, CTL_GET, path, &json))
         return 1;
-    rc = print_all(json);
+    if (ctl->json)
+        ctl_print_json(json);
+    rc = ctl->json ? 0 : print_all(json);
     json_decref(json);
     return rc;
 }

@@ -348,14 +348,6 @@ int64_t schedule_beside_tbt_us(const struct scheduler *s,
                                const struct schedule_request *request,
                                const struct prefill_estimate *prefill);
 
-/* Returns the time from now that is tested against the TTFT SLO. */
-static inline int64_t schedule_tested_us(const struct scheduler *s,
-                                         const struct prefill_estimate *e)
-{
-    return s->rules.by_score && e->score_us > e->most_us ? e->score_us
-                                                         : e->most_us;
-}
-
 /* Returns the time from now until the first candidate of a late request meets
  * its TTFT SLO, if no other request comes; -1 = never. */
 int64_t schedule_fits_in_us(const struct scheduler *s,

@@ -117,6 +117,13 @@ static int64_t again_fits_in_us(const struct scheduler *s,
     return schedule_fits_in_us(s, &again, decision);
 }
 
+int64_t schedule_tested_us(const struct scheduler *s,
+                           const struct prefill_estimate *e)
+{
+    return s->rules.by_score && e->score_us > e->most_us ? e->score_us
+                                                         : e->most_us;
+}
+
 static void admit(struct scheduler *s, const struct schedule_request *request,
                   struct schedule_decision *decision)
 {

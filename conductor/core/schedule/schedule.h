@@ -210,6 +210,10 @@ void schedule_price(struct scheduler *scheduler,
                     const struct schedule_request *request,
                     struct schedule_decision *decision);
 
+/* Returns the time from now that is tested against the TTFT SLO. */
+int64_t schedule_tested_us(const struct scheduler *scheduler,
+                           const struct prefill_estimate *prefill);
+
 /* A request in the form that other conductors of the same instances get: they
  * count its blocks and its work in their prices, too. */
 struct schedule_asked {

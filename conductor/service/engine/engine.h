@@ -91,12 +91,13 @@ struct engine_wellness {
     bool no_health;                /* health_path answers 404 */
     uint32_t failures_in_row;
     uint32_t refused_in_row; /* refused requests; good probes do not count */
-    bool on_trial;       /* no request ended well since the engine came back */
-    uint32_t trials;     /* failed trials in a row */
-    uint32_t good_to_go; /* good probes needed before the next */
-    bool key_refused;    /* its last answer refused the key */
-    uint64_t blamed_by;  /* 1 + number of the last failed request */
-    bool unreachable;    /* refused connections since it was last ready */
+    bool on_trial;        /* no request ended well since the engine came back */
+    uint32_t trials;      /* failed trials in a row */
+    uint32_t good_to_go;  /* good probes needed before the next */
+    bool key_refused;     /* its last answer refused the key */
+    uint64_t blamed_by;   /* 1 + number of the last failed request */
+    bool unreachable;     /* refused connections since it was last ready */
+    char last_error[192]; /* why the last probe or request failed, or "" */
 };
 
 /* Counts of an engine, for /metrics. */

@@ -16,6 +16,7 @@
  * as lost: the engine may be a new process.
  */
 #include "base/log.h"
+#include "base/text.h"
 #include "conductor/service/engine/engine.h"
 
 /* After t failed trials in a row the next one takes 2^t good probes; this is
@@ -35,6 +36,7 @@ static void failed(struct engine *e, bool probe, bool unreachable,
         *e->bootstrap.id = '\0';
     lost = e->bootstrap.server && !*e->bootstrap.id;
     e->count.failures++;
+    text_copy(e->health.last_error, sizeof(e->health.last_error), why);
     if (++e->health.failures_in_row == ENGINE_FAILURES_MAX &&
         health == HEALTH_STARTING)
         log_warn("engine %s was never ready at %s and gets no work yet: %s",

@@ -17,6 +17,7 @@ struct explain_candidate {
     char fetch_from[POOL_NAME_BYTES]; /* "" = none */
     char cost_model[POOL_NAME_BYTES]; /* the file's name; "" = none */
     struct prefill_estimate estimate;
+    int64_t tested_us;      /* as in the record */
     uint32_t block_tokens;  /* of the engine; 0 = the index's */
     uint32_t unseen_tokens; /* cached tokens it may reuse beyond used_blocks */
 };

@@ -96,6 +96,7 @@ static void put_candidate(struct writer *w, const struct explain_candidate *c)
     put_name(w, "instance", c->name);
     put_name(w, "cost_model", c->cost_model);
     put_estimate(w, e);
+    put_limit(w, "tested_ttft_ms", c->tested_us);
     put_name(w, "fetch_from", c->fetch_from);
     PUT(w, ",\"mode\":%s%s%s", planned ? "\"" : "",
         planned ? load_mode_name(e->load_mode) : "null", planned ? "\"" : "");

@@ -89,6 +89,27 @@ static void say_share(const struct service_request *request,
                  name);
 }
 
+/* Writes ": all 2 are drained" if no other instance has the role, else "". */
+static void say_drained(const struct service *s, unsigned role, char text[40])
+{
+    unsigned all = 0, drained = 0;
+
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
+        const struct pool_instance *in = pool_at(s->pool, i);
+
+        if (!in || !(in->role & role))
+            continue;
+        const struct worker *w = worker_of(s, in->id);
+        all++;
+        drained += in->held && !(w && w->leaves);
+    }
+    *text = '\0';
+    if (all == 1 && drained == 1)
+        snprintf(text, 40, ": the only one is drained");
+    else if (all > 0 && drained == all)
+        snprintf(text, 40, ": all %u are drained", all);
+}
+
 /* No instance is ready; after a retry, with the last failure. */
 static void say_none(const struct service_request *request,
                      const struct dispatch_order *order, char text[REFUSAL_MAX])
@@ -98,6 +119,11 @@ static void say_none(const struct service_request *request,
         order->reason == DISPATCH_NO_PREFILL ? "prefill" : "decode";
     const char *failed =
         request->dispatch.retries ? "; the last one failed: " : "";
+    char drained[40];
+
+    say_drained(
+        s, order->reason == DISPATCH_NO_PREFILL ? ROLE_PREFILL : ROLE_DECODE,
+        drained);
 
     if (request->named && request->named->name.n_engines == 0)
         snprintf(text, REFUSAL_MAX, "no engine of model '%s' has '%s' now%s%s",
@@ -110,11 +136,11 @@ static void say_none(const struct service_request *request,
                  s->config.model, request->named->name.name,
                  request->named->name.n_engines, failed, request->last_failure);
     else if (s->model.n_engines >= 0)
-        snprintf(text, REFUSAL_MAX, "no engine of model '%s' is ready%s%s",
-                 s->config.model, failed, request->last_failure);
+        snprintf(text, REFUSAL_MAX, "no engine of model '%s' is ready%s%s%s",
+                 s->config.model, drained, failed, request->last_failure);
     else
-        snprintf(text, REFUSAL_MAX, "no %s instance is ready%s%s", role, failed,
-                 request->last_failure);
+        snprintf(text, REFUSAL_MAX, "no %s instance is ready%s%s%s", role,
+                 drained, failed, request->last_failure);
 }
 
 static void say_too_long(const struct service_request *request,
