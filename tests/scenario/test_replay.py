@@ -346,6 +346,7 @@ class Replay(FolderCase):
         for args, words in [
                 ([], 'usage: conductor-replay'),
                 (['sing'], "unknown command 'sing'"),
+                (['sise'], "unknown command 'sise': did you mean size? ("),
                 (['live'], '--trace FILE is missing'),
                 (['live', '--tracer', 'x'], "unknown option '--tracer'"),
                 (['live', '--trace', 'x', '--speed', '0'], '--speed 0'),
