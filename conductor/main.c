@@ -44,7 +44,7 @@ static const struct option_usage usage = {
 
 struct command_line {
     const char *config_path, *ports_path, *listen;
-    struct option_list engines, sets, policy_options;
+    struct option_list configs, engines, sets, policy_options, words;
     bool test, dump, reference, example;
     char *piped; /* configuration that came by a pipe, owned; NULL = none */
     size_t n_piped;
@@ -55,6 +55,19 @@ static int fail_usage(const char *text)
     return options_complain(usage.name, "%s\ntry conductor --help", text);
 }
 
+/* Reports a word that is no option. */
+static int refuse_word(const char *word)
+{
+    bool is_url = strncmp(word, "http", 4) == 0 || strchr(word, ':');
+
+    if (!is_url)
+        return options_complain(
+            usage.name, "unexpected argument '%s'\ntry conductor --help", word);
+    return options_complain(
+        usage.name, "unexpected argument '%s': name an engine by --engine %s",
+        word, word);
+}
+
 /* Reports a fault of the configuration as a whole. */
 static int fail_config(const struct command_line *cl, const char *text)
 {
@@ -62,7 +75,7 @@ static int fail_config(const struct command_line *cl, const char *text)
     bool of_file = cl->config_path && cl->engines.count == 0 &&
                    cl->sets.count == 0 && cl->policy_options.count == 0;
 
-    return options_complain(usage.name, "%s%s%s\ntry conductor --help",
+    return options_complain(usage.name, "%s%s%s",
                             of_file ? cl->config_path : "", of_file ? ": " : "",
                             text);
 }
@@ -79,7 +92,7 @@ static int parse_command_line(int argc, char **argv, struct command_line *cl,
          .letter = 'e'},
         {"listen", OPTION_TEXT, &cl->listen, "HOST:PORT", 0, 0,
          "serve clients there", .letter = 'l'},
-        {"config", OPTION_TEXT, &cl->config_path, "FILE", 0, 0,
+        {"config", OPTION_LIST, &cl->configs, "FILE", 0, 0,
          "read this configuration: JSON, comments allowed; - = from standard "
          "input",
          .letter = 'c'},
@@ -98,10 +111,24 @@ static int parse_command_line(int argc, char **argv, struct command_line *cl,
          "print all options as a Markdown table and exit"},
         {"ports-file", OPTION_TEXT, &cl->ports_path, "FILE", 0, 0,
          "write the bound ports to FILE as JSON, for port 0"},
+        {"", OPTION_LIST, &cl->words, "", 0, 0, ""}, /* refused below */
     };
     const struct option_table table = {specs, sizeof(specs) / sizeof(*specs)};
 
-    return options_start(&usage, &table, argc, argv, status);
+    if (options_start(&usage, &table, argc, argv, status))
+        return -1;
+
+    if (cl->words.count > 0)
+        *status = refuse_word(cl->words.items[0]);
+    else if (cl->configs.count > 1)
+        *status = options_complain(
+            usage.name, "--config: comes twice, with %s and %s: name one file",
+            cl->configs.items[0], cl->configs.items[1]);
+    else
+        *status = 0;
+    if (cl->configs.count > 0)
+        cl->config_path = cl->configs.items[0];
+    return *status ? -1 : 0;
 }
 
 /* Resolves the paths of files from the configuration's folder, except
@@ -247,7 +274,7 @@ static int read_config(struct command_line *cl, struct config *c)
             "  conductor --engine http://127.0.0.1:8000\n"
             "  conductor --config-example > conductor.json");
     if (read_parts(cl, c, err))
-        return fail_usage(err);
+        return options_complain(usage.name, "%s", err);
     if (config_check(c, err))
         return fail_config(cl, err);
     log_init("conductor", c->log_level);
@@ -283,10 +310,13 @@ int main(int argc, char **argv)
     int status = EXIT_FAILURE;
 
     log_init("conductor", LOG_INFO);
+    cl.configs.items = calloc((size_t)argc, sizeof(*cl.sets.items));
+    cl.words.items = calloc((size_t)argc, sizeof(*cl.sets.items));
     cl.engines.items = calloc((size_t)argc, sizeof(*cl.sets.items));
     cl.sets.items = calloc((size_t)argc, sizeof(*cl.sets.items));
     cl.policy_options.items = calloc((size_t)argc, sizeof(*cl.sets.items));
-    bool go_on = cl.engines.items && cl.sets.items && cl.policy_options.items &&
+    bool go_on = cl.configs.items && cl.words.items && cl.engines.items &&
+                 cl.sets.items && cl.policy_options.items &&
                  !parse_command_line(argc, argv, &cl, &status);
     if (go_on && cl.reference)
         config_reference(stdout);
@@ -301,6 +331,8 @@ int main(int argc, char **argv)
                       : run(&cl, &config);
     config_fini(&config);
     free(cl.piped);
+    free(cl.configs.items);
+    free(cl.words.items);
     free(cl.engines.items);
     free(cl.sets.items);
     free(cl.policy_options.items);

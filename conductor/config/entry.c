@@ -62,6 +62,32 @@ static void read_field(struct fields *f, const struct fields_object *o,
         fields_text(f, o, d->name, at, d->size, d->fallback);
 }
 
+/* Names the field that an unknown one of one or two letters begins:
+ * fields_known() compares longer ones. */
+static void suggest(struct fields *f, const struct fields_object *o,
+                    const struct entry_table *t)
+{
+    const char *key, *meant = NULL;
+    json_t *value;
+
+    json_object_foreach(o->json, key, value)
+    {
+        size_t n = strlen(key), k = 0;
+
+        if (n == 0 || n > 2)
+            continue;
+        for (meant = NULL; k < t->n_fields; k++) {
+            if (strcmp(t->fields[k].name, key) == 0)
+                break;
+            if (strncmp(t->fields[k].name, key, n) == 0)
+                meant = t->fields[k].name;
+        }
+        if (meant && k == t->n_fields)
+            fields_refuse(f, o->path, key, "no such field: did you mean %s?",
+                          meant);
+    }
+}
+
 void entry_read(struct fields *f, const struct fields_object *o,
                 const struct entry_table *t, void *all, size_t i)
 {
@@ -77,6 +103,7 @@ void entry_read(struct fields *f, const struct fields_object *o,
     for (size_t k = 0; k < t->n_fields; k++)
         n += (size_t)snprintf(known + n, sizeof(known) - n, "%s ",
                               t->fields[k].name);
+    suggest(f, o, t);
     fields_known(f, o, known);
     for (size_t k = 0; k < t->n_fields; k++)
         read_field(f, o, &t->fields[k], entry);

@@ -66,10 +66,11 @@ static const struct option_spec all_options[] = {
     {STRING(policy), "", 0, 0, "how a request's prefill instance is chosen:",
      .initial = POLICY_DEFAULT, .choice = schedule_policy_name},
     {STRING(policy_options), "", 0, 0,
-     "options of the policy by name; listed below",
+     "options of the policy by name; `conductor --help policy-options` lists "
+     "them",
      .check = check_policy_options},
     {NUMBER(kvcache_balancing_threshold), "ratio", 1, 1e6,
-     "default of this option of the policy global_cache (see Policies)",
+     "default of the option of this name of the policy global_cache",
      .initial = "1"},
     {STRING(queue_order), "", 0, 0,
      "order in which a worker runs its waiting prefills, also used to predict "
@@ -77,11 +78,10 @@ static const struct option_spec all_options[] = {
      .initial = QUEUE_ORDER_DEFAULT, .choice = queue_order_name},
     {STRING(cost_model), "file", 0, 0,
      "cost model written by conductor-fit, for native workers that "
-     "worker_costs does not list; the table of policies below says which "
-     "policies need one"},
+     "worker_costs does not list; the policies local_cache, global_cache and "
+     "plan need one"},
     {COUNT(seed), "", 0, 9e15,
-     "default of this option of the policy random (see Policies)",
-     .initial = "1"},
+     "default of the option of this name of the policy random", .initial = "1"},
     {COUNT(slo_ttft_ms), "ms", 0, 86400000,
      "default limit on the time to first token; 0 = none", .reloads = true,
      .initial = "0"},
@@ -174,9 +174,10 @@ static const struct option_spec all_options[] = {
      "tenants then cannot reuse each other's cached blocks; one of:",
      .reloads = true, .initial = "open", .words = keys},
     {STRING(tenants_file), "file", 0, 0,
-     "JSON file with tenants' names and weights ([below](#tenants)); values of "
-     "tenant_header outside the file form one tenant; empty = each value is a "
-     "tenant of weight 1",
+     "JSON file with tenants' names and weights, described in the section "
+     "tenants of docs/reference/configuration.md; values of tenant_header "
+     "outside the file form one tenant; empty = each value is a tenant of "
+     "weight 1",
      .reloads = true},
     {STRING(cors_origins), "origins", 0, 0,
      "origins whose web pages may send requests (https://HOST[:PORT], "
@@ -208,8 +209,8 @@ static const struct option_spec all_options[] = {
      "= no limit",
      .reloads = true, .initial = "600000"},
     {STRING(engines_file), "file", 0, 0,
-     "JSON file with further engines, in a member `engines` as below; read "
-     "again when it changes"},
+     "JSON file with further engines, in a member `engines` like that of "
+     "the configuration; read again when it changes"},
     {STRING(name_server), "host:port", 0, 0,
      "name server that looks up engines' hosts; empty = the name servers of "
      "/etc/resolv.conf",

@@ -97,8 +97,16 @@ void config_example(FILE *out)
     config_defaults(&c);
     c.worker_listen[0] = '\0'; /* as it is with engines */
     fputs("{\n"
-          "  // Every option with its default: remove the // before its name "
-          "to set it.\n",
+          "  // Your engines. docs/reference/configuration.md has all of their "
+          "fields.\n"
+          "  \"engines\": [\n"
+          "    {\"name\": \"a\", \"kind\": \"auto\", \"url\": "
+          "\"http://127.0.0.1:8001\"},\n"
+          "    {\"name\": \"b\", \"kind\": \"auto\", \"url\": "
+          "\"http://127.0.0.1:8002\"}\n"
+          "  ],\n\n"
+          "  // Every other option with its default: remove the // before its "
+          "name to set it.\n",
           out);
     for (size_t i = 0; i < table.count; i++) {
         const struct option_spec *o = &specs[i];
@@ -116,16 +124,7 @@ void config_example(FILE *out)
         free(json);
         json_decref(value);
     }
-    fputs("\n  // Engines; docs/reference/configuration.md has all of their "
-          "fields.\n"
-          "  \"engines\": [\n"
-          "    {\"name\": \"a\", \"kind\": \"auto\", \"url\": "
-          "\"http://127.0.0.1:8001\"},\n"
-          "    {\"name\": \"b\", \"kind\": \"auto\", \"url\": "
-          "\"http://127.0.0.1:8002\"}\n"
-          "  ]\n"
-          "}\n",
-          out);
+    fputs("}\n", out);
 }
 
 static void tenants_reference(FILE *out)

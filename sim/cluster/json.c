@@ -314,7 +314,7 @@ static void read_cluster(struct fields *f, const struct fields_object *root,
         "format version name about model cost prefill decode "
         "coupled links conventions prefill_error_sigma "
         "decode_error_sigma node_speed speeds_known max_tokens first_token "
-        "price_per_hour price_source source");
+        "price_per_hour currency price_source source");
     fields_text(f, root, "name", c->name, sizeof(c->name), NULL);
     fields_number(f, root, "price_per_hour", 1e-6, 1e9, &unknown);
     struct fields_object o = fields_object(f, root, "model", "model.", false);

@@ -165,17 +165,20 @@ class AccessLog(Case):
             program(*REPLAY), 'from-log', '--log', 'torn')
         self.assertEqual((status, out.count('\n')), (0, 1), errors)
         self.assertIn('torn:2: the last line has no end', errors)
-        self.assertIn('1 requests, 1 left out', errors)
+        self.assertIn('1 requests, 1 left out: 1 on an unfinished last line\n',
+                      errors)
 
     def test_refused_without_a_prompt(self):
         line = ('{"timestamp":5,"input_length":%d,"output_length":%d,'
                 '"hash_ids":%s}\n')
         self.write('some', line % (1, 1, '[1]') + line % (0, 0, '[]')
-                   + line % (1, 1, '[2]'))
+                   + line % (1, 1, '[2]') + line % (0, 0, '[]')
+                   + line % (1, 0, '[3]'))
         status, out, errors = self.run_program(
             program(*REPLAY), 'from-log', '--log', 'some')
         self.assertEqual((status, out.count('\n')), (0, 2), errors)
-        self.assertIn('2 requests, 1 left out', errors)
+        self.assertRegex(errors, r'2 requests, 3 left out: 2 without a prompt.*'
+                                 r', 1 without an answer')
 
     def test_logs_that_are_no_trace(self):
         self.write('a', '{"timestamp":5,"input_length":1,"output_length":1}\n')

@@ -172,7 +172,9 @@ class Up(Case):
     UP = os.path.join(ROOT, 'tools', 'up')
 
     def test_wrong_options(self):
-        for options, word in ((['--bogus'], '--bogus'),
+        for options, word in ((['--bogus'], "'--bogus'; see --help"),
+                              (['--prefil', '3'],
+                               "'--prefil': did you mean --prefill?"),
                               (['--requests', 'all'], 'all'),
                               (['--engine', 'steam'], 'steam'),
                               (['--policy', 'psychic'],
@@ -278,16 +280,17 @@ kill "$child" """], cwd=ROOT, capture_output=True, text=True, check=True)
                 round(1000 * report['ttft_s']['p99'], 1),
                 round(100 * effective / len(requests), 1)]
 
-    def test_effective_requests(self):
-        """Of four: late, slow between tokens, failed, and one as it should be.
-        Where nothing was answered, nothing is made up."""
+    def test_table_and_pictures(self):
+        """The table's numbers are the reports', and the pictures have its
+        words and units. Where nothing was answered, nothing is made up."""
         rows = 'completed,0.101,0.1', 'completed,0.1,0.21', 'failed,,', \
             'completed,0.1,0.2'
         for policy, some, ttft_s in (('plan', rows, 0.1),
                                      ('random', rows[2:3], None)):
             os.makedirs(os.path.join(self.folder, policy))
             self.write(f'{policy}/report.json', json.dumps({
-                'slo': {'ttft_s': 30, 'tbt_s': 0.2},
+                'slo': {'ttft_s': 0.08, 'tbt_s': 0.2,
+                        'effective_ratio': 0.25 if ttft_s else 0.0},
                 'trace': {'file': '/t.jsonl', 'speed': 1}, 'requests': {
                     'total': len(some), 'completed': len(some) - 1},
                 'prefix_hit_ratio': ttft_s, 'best_possible_hit_ratio': 0.5,
@@ -299,14 +302,23 @@ kill "$child" """], cwd=ROOT, capture_output=True, text=True, check=True)
         status, output, errors = self.run_program(
             sys.executable, os.path.join(ROOT, 'tools', 'lib',
                                          'compare_runs.py'),
-            self.folder, '0.1', 'plan', 'random')
+            self.folder, 'plan', 'random')
         self.assertEqual((status, errors), (0, ''))
         self.assertIn('\nplan                3 of 4   10.0 %    100.0   100.0'
                       '      25.0 %\n', output)
         self.assertIn('\nrandom              0 of 1      - %        -       -'
                       '       0.0 %\n', output)
-        for name in 'compare.svg', 'plan/ttft.svg', 'random/ttft.svg':
-            self.assertIn('<svg', read_file(os.path.join(self.folder, name)))
+        self.assertIn('first token within 80 ms, each further one within 200 '
+                      'ms\n', output)
+        for name, words in (
+                ('compare.svg', ('ms', 'prefix hits', 'effective requests',
+                                 '100')),
+                ('plan/ttft.svg', ('SLO 0.08 s',)),
+                ('random/ttft.svg', ('SLO 0.08 s',))):
+            drawn = re.findall(r'>([^<]+)</text>', read_file(os.path.join(
+                self.folder, name)))
+            for word in words:
+                self.assertIn(word, drawn)
 
     def test_one_table(self):
         """Each policy serves the trace with empty caches, and the table says

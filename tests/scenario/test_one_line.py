@@ -216,10 +216,14 @@ class OneLine(Case):
                 [program(*CONDUCTOR), '-c', '/dev/stdin', words],
                 input=example, capture_output=True, check=False)
             self.assertEqual(process.returncode, 0, process.stderr)
+        text = example.decode()
+        self.assertLess(text.index('"engines": ['), text.index('"listen"'))
+        for words in '](', 'below', '(see ':  # of the page made of the same
+            self.assertNotIn(words, text)
         # Each option of the example holds what it says.
         names = set(json.loads(process.stdout)) - {'engines'}
         lines = [line.strip()[3:].rstrip(',')
-                 for line in example.decode().split('\n')
+                 for line in text.split('\n')
                  if line.startswith('  // "')]
         told = json.loads('{' + ','.join(lines) + '}')
         self.assertEqual(set(told), names)
@@ -251,12 +255,15 @@ class OneLine(Case):
                                    'engines?'),
                 ('{"engines": [{"name": "a", "urll": "http://h"}]}',
                  'engines[0].urll: no such field: did you mean url?'),
+                ('{"engines": [{"name": "a", "ur": "http://h"}]}',
+                 'engines[0].ur: no such field: did you mean url?'),
                 ('{"engines": [{"name": "a", "colour": "red"}]}',
                  'engines[0].colour: no such field\n')):
             status, _, errors = self.run_program(
                 program(*CONDUCTOR), '-t', '-c', self.write('c.json', text))
             self.assertEqual(status, 2, errors)
             self.assertIn(told, errors)
+            self.assertNotIn('--help', errors)  # which knows no fields
 
     def test_the_kind_is_asked_for(self):
         """Without a kind and a model; with a model nothing is asked."""
@@ -306,6 +313,10 @@ class OneLine(Case):
                 (['--conf', 'x'], 'did you mean --config?'),
                 (['-e', ''], '--engine'),
                 (['--enigne', 'x'], "did you mean --engine?"),
+                (['http://h:1'], "unexpected argument 'http://h:1': name an "
+                                 'engine by --engine http://h:1'),
+                (['x'], "unexpected argument 'x'\ntry conductor --help"),
+                (['-c', 'a', '-c', 'b'], '--config: comes twice, with a and b'),
                 (['-s', 'polcy=plan'], 'polcy: no such option: did you mean '
                                        'policy?')):
             status, _, errors = self.run_program(program(*CONDUCTOR), '-t',

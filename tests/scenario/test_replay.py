@@ -168,6 +168,15 @@ class Replay(FolderCase):
         self.assertEqual(list(reasons), ['connection closed'])
         self.assertEqual(report['slo']['effective_ratio'], 0.5)
 
+    def test_limit_of_the_report(self):
+        """--effective-ttft judges; it promises nobody anything."""
+        _, report = self.live(self.serve(), '--speed', 30, '--requests', 4,
+                              '--effective-ttft', 0.001)
+        self.assertEqual(report['requests']['completed'], 4)
+        slo = report['slo']
+        self.assertEqual((slo['ttft_s'], slo['effective_ratio'],
+                          slo['promised']), (0.001, 0.0, None))
+
     def test_figure(self):
         """What has no TTFT stands in the key and above the scale; a replay
         without Python says so and writes the rest."""
@@ -346,6 +355,7 @@ class Replay(FolderCase):
         for args, words in [
                 ([], 'usage: conductor-replay'),
                 (['sing'], "unknown command 'sing'"),
+                (['sise'], "unknown command 'sise': did you mean size? ("),
                 (['live'], '--trace FILE is missing'),
                 (['live', '--tracer', 'x'], "unknown option '--tracer'"),
                 (['live', '--trace', 'x', '--speed', '0'], '--speed 0'),

@@ -18,6 +18,7 @@ for folder in 'compare', 'size':
 import capacity
 import compare
 import mixes
+import words as size_words
 
 CLUSTERS = os.path.join(ROOT, 'traces', 'clusters')
 REFERENCE = os.path.join(CLUSTERS, 'reference-16.json')
@@ -167,6 +168,59 @@ class Resampled(unittest.TestCase):
             for a, b in zip(copy, copy[1:]):
                 self.assertEqual(a['hash_ids'],
                                  b['hash_ids'][:len(a['hash_ids'])])
+
+
+class Said(unittest.TestCase):
+    """Sentences of size."""
+
+    def test_load(self):
+        def said(holds, fails, *parts):
+            return size_words.load_text({
+                'holds': holds, 'fails': fails, 'lowest': 0.5, 'highest': 3,
+                'holds_of_parts': [holds or 0.0, *parts]})
+        for args, told in (
+                ((1.33, 1.36), 'holds up to 1.33 times the load, and breaks at '
+                               '1.36'),
+                ((1.33, 1.36, 1.08, 1.31),
+                 'holds 1.08 to 1.31 times the load on 2 resampled traces; on '
+                 'the trace itself it holds up to 1.33 times the load, and '
+                 'breaks at 1.36'),
+                ((None, 0.5, 0.0, 3),
+                 'holds less than 0.5 to 3 or more times the load on 2 '
+                 'resampled traces; on the trace itself it misses the target '
+                 'at 0.5 times the load already'),
+                ((None, 0.5, 0.0, 0.0),
+                 'misses the target at 0.5 times the load already, as on 2 '
+                 'resampled traces'),
+                ((3, None, 3),
+                 'holds 3 or more times the load on 1 resampled trace; on the '
+                 'trace itself it holds at 3 times the load, the most that '
+                 'was tried')):
+            self.assertEqual(said(*args), told)
+        self.assertEqual(size_words.load_text(None), 'serves nothing')
+
+    def test_doubts(self):
+        def said(requests, longest, token_target):
+            return size_words.doubts({
+                'requests': requests, 'tokens': 100000,
+                'longest_tokens': longest, 'token_target': token_target})
+        self.assertEqual(said(1000, 5000, 0.95), '')
+        self.assertEqual(said(1000, 90000, 0), '')
+        self.assertEqual(said(1000, 90000, 1), '')
+        self.assertIn('the trace has 999, fewer than 1,000', said(999, 1, 0.9))
+        self.assertIn('one alone has 5.1 % of the input tokens, and 5 % may '
+                      'miss the target', said(1000, 5100, 0.95))
+
+    def test_tried(self):
+        def said(checked, met):
+            return size_words.tried_text({
+                'everything': False, 'simulated': 6, 'checked': checked,
+                'contradicted': met, 'answer': {}})
+        self.assertNotIn('To check', said(0, 0))
+        self.assertIn('1 of those left out was simulated, too: it missed it',
+                      said(1, 0))
+        self.assertIn('9 of those left out were simulated, too: 2 met it',
+                      said(9, 2))
 
 
 class Study(FolderCase):
@@ -528,7 +582,7 @@ class Study(FolderCase):
                           self.path('kinds'), '--target', target,
                           '--token-target', tokens, '--max-prefill', 2,
                           '--max-decode', 2, '--csv', self.path('o.csv'), *slo)
-            self.assertIn(f', {best[0]:.2f} an hour, {-100 * best[1]:.2f} % '
+            self.assertIn(f', {best[0]:.2f} price units an hour, {-100 * best[1]:.2f} % '
                           'effective', done.stdout)
             self.assertIn(f'(target {100 * target:.4g} %)', done.stdout)
             self.assertIn(f'input tokens (target {100 * tokens:.4g} %)',
@@ -561,6 +615,13 @@ class Study(FolderCase):
                       '&lt;b&gt;t&amp;.jsonl', 'its file names no source'):
             self.assertIn(words, page)
         self.assertNotIn('<b>t', page)
+        k0 = json.loads(read_file(self.path('kinds/k0.json')))
+        for words in (k0['about'][:60], 'too few requests for a verdict: the '
+                      'trace has 80', 'TTFT is the time from', 'price units an '
+                      'hour', 'that cost no more than the answer'):
+            self.assertLess(0, page.find(words), words)
+        self.assertLess(page.index(k0['about'][:60]), page.index('>Buy '))
+        self.assertIn('warning: too few requests for a verdict', done.stdout)
         self.assertEqual(len(re.findall('<svg', page)), 2)
         self.assertEqual(re.findall(r'(?:src|href)="(?!#)[^"]*"', page), [])
         found = self.read_json('o.json')
@@ -617,6 +678,17 @@ class Study(FolderCase):
         self.write('kinds/k1.json', json.dumps(kinds[1]))
         refused('kinds/k1.json: price_per_hour: 0: must be a number ')
         kinds[1]['price_per_hour'] = 3
+        kinds[1]['currency'] = 'euros'
+        self.write('kinds/k1.json', json.dumps(kinds[1]))
+        refused('kinds/k1.json: currency: "euros": is missing in ')
+        kinds[0]['currency'] = kinds[1]['currency']
+        self.write('kinds/k0.json', json.dumps(kinds[0]))
+        done = replay('size', '--trace', SAMPLE, '--nodes', self.path('kinds'),
+                      '--slo-ttft', 30, '--slo-tbt', 1, '--target', 0.1,
+                      '--report', self.path('r.html'))
+        self.assertIn(' euros an hour, ', done.stdout)
+        self.assertIn(' euros an hour, ', read_file(self.path('r.html')))
+        self.assertIn('; none that could have been cheaper was', done.stdout)
         kinds[1]['links']['gbps'] = 100
         self.write('kinds/k1.json', json.dumps(kinds[1]))
         refused('kinds/k1.json: links.gbps: 100: is 800 in ')

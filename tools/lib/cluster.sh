@@ -166,12 +166,14 @@ cluster_wait_ready() {
 }
 
 # cluster_replay: replays $trace into $run/report.json, in the background, so
-# that signals are handled at once.
+# that signals are handled at once. Effective requests have their first token
+# within $effective_s, if it is set.
 cluster_replay() {
   local status=0
   local options=(--speed "$speed" --length-scale "$length_scale"
     --report "$run/report.json" --requests-csv "$run/requests.csv")
   [[ -z $requests ]] || options+=(--requests "$requests")
+  [[ -z ${effective_s:-} ]] || options+=(--effective-ttft "$effective_s")
   setpriv --pdeathsig KILL -- \
     "${built:-$root/build}/tools/conductor-replay" live \
     --url "http://127.0.0.1:$http_port" --trace "$trace" "${options[@]}" \

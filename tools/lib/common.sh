@@ -91,6 +91,19 @@ ends_with_us() {
   trap 'exit 143' TERM HUP
 }
 
+# nearest_option NAME: asks whether the option was meant that begins like NAME
+# for longest; nothing if none has its first two letters.
+nearest_option() {
+  local known nearest= n=${#1}
+  for ((; n >= 2; n--)); do
+    for known in "${!kinds[@]}"; do
+      [[ $known != "${1:0:n}"* || (-n $nearest && ! $known < $nearest) ]] ||
+        nearest=$known
+    done
+    [[ -z $nearest ]] || { printf ': did you mean --%s?' "$nearest" && return; }
+  done
+}
+
 # read_options WORD...: reads a command line into variables: --kv-mib into kv_mib.
 # The associative array `kinds` has each option's kind: flag, text, file, uint,
 # count (above 0), positive (a decimal number above 0), or its allowed words.
@@ -100,7 +113,8 @@ read_options() {
     [[ $1 != -h && $1 != --help ]] || { usage && exit 0; }
     name=${1#--} what=
     kind=${kinds[${name:-none}]:-}
-    [[ $1 == --* && -n $kind ]] || die 2 "unknown option '$1'; see --help"
+    [[ $1 == --* && -n $kind ]] ||
+      die 2 "unknown option '$1'$(nearest_option "$name"); see --help"
     [[ $kind != flag ]] || set -- "$1" 1 "${@:2}"
     (($# > 1)) || die 2 "$1 needs a value; see --help"
     case $kind in

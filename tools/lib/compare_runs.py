@@ -1,6 +1,6 @@
 """Puts runs of one trace side by side, and draws them.
 
-  compare_runs.py FOLDER LIMIT_S POLICY...
+  compare_runs.py FOLDER POLICY...
 
 Reads FOLDER/POLICY/report.json and requests.csv, and draws each as ttft.svg
 beside them. Of several policies it prints a table, and writes its numbers to
@@ -23,10 +23,9 @@ import draw  # noqa: E402
 
 
 class Run:
-    """One policy's run. A request is effective if it was answered, its first
-    token came within limit_s, and its others within the report's limit."""
+    """One policy's run."""
 
-    def __init__(self, folder, policy, limit_s):
+    def __init__(self, folder, policy):
         self.policy = policy
         self.folder = os.path.join(folder, policy)
         with open(os.path.join(self.folder, 'report.json'),
@@ -36,15 +35,10 @@ class Run:
                   encoding='utf-8') as file:
             requests = file.read()
         self.report = json.loads(self.text)
-        self.text += '\n' + requests
+        self.text += '\n' + requests  # what draw.live() reads
         self.total = self.report['requests']['total']
         self.answered = self.report['requests']['completed']
-        tbt_s = self.report['slo']['tbt_s']
-        effective = sum(row['outcome'] == 'completed' and
-                        float(row['ttft_s']) <= limit_s and
-                        float(row['tbt_s'] or 0) <= tbt_s
-                        for row in csv.DictReader(io.StringIO(requests)))
-        self.effective = effective / self.total if self.total else 0
+        self.effective = self.report['slo']['effective_ratio']
 
     def ttft(self, what):
         return self.report['ttft_s'][what]
@@ -55,7 +49,7 @@ class Run:
                 'nodes': 1, 'decode_nodes': 0, 'link_gbps': 0,
                 'requests': self.total, 'answered': self.answered,
                 'hit_ratio': self.report['prefix_hit_ratio'],
-                'effective_ratio': f'{self.effective:.6f}',
+                'effective_ratio': self.effective,
                 **{f'ttft_{p}_s': self.ttft(p)
                    for p in ('mean', 'p50', 'p90', 'p99')}}
 
@@ -65,8 +59,8 @@ def shown(value, scale, digits=1):
     return '-' if value is None else f'{scale * value:.{digits}f}'
 
 
-def print_table(runs, limit_s):
-    tbt_s = runs[0].report['slo']['tbt_s']
+def print_table(runs):
+    ttft_s, tbt_s = (runs[0].report['slo'][k] for k in ('ttft_s', 'tbt_s'))
     print(f'''
 {'requests':>26}{'prefix':>9}{'TTFT (ms)':>17}{'effective':>12}
 policy{'answered':>20}{'hits':>9}{'mean':>9}{'p99':>8}{'requests':>12}''')
@@ -80,7 +74,7 @@ policy{'answered':>20}{'hits':>9}{'mean':>9}{'p99':>8}{'requests':>12}''')
     best = shown(runs[0].report['best_possible_hit_ratio'], 100)
     print(f'''
 prefix hits: prompt tokens found in a cache; {best} % if no cache ever forgot
-effective: first token within {1000 * limit_s:g} ms, each further one within \
+effective: first token within {1000 * ttft_s:g} ms, each further one within \
 {1000 * tbt_s:g} ms
 ''')
 
@@ -102,13 +96,13 @@ def picture(path, kind, title, data):
 
 
 def main():
-    folder, limit_s, policies = sys.argv[1], float(sys.argv[2]), sys.argv[3:]
-    runs = [Run(folder, policy, limit_s) for policy in policies]
+    folder, *policies = sys.argv[1:]
+    runs = [Run(folder, policy) for policy in policies]
     trace = os.path.basename(runs[0].report['trace']['file'])
     title = f'{trace}, {runs[0].total} requests'
     why = None
     if len(runs) > 1:
-        print_table(runs, limit_s)
+        print_table(runs)
         sys.stdout.flush()
         data = csv_of(runs)
         with open(os.path.join(folder, 'compare.csv'), 'w',

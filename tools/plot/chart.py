@@ -91,7 +91,9 @@ def put_bars(ax, chart):
               for g in range(len(ys))]
         drawn = ax.bar(at, ys, 0.92 * width, color=COLOURS[i % len(COLOURS)],
                        alpha=0.85, label=clean(name or ''))
-        ax.bar_label(drawn, fmt='%.3g', fontsize=7)
+        ax.bar_label(drawn, ['' if math.isnan(y) else f'{y:.0f}'
+                             if abs(y) >= 100 else f'{y:.3g}' for y in ys],
+                     fontsize=7)
     ax.set_xticks(range(len(chart.groups)), map(clean, chart.groups))
     ax.margins(y=0.12)
 

@@ -118,16 +118,18 @@ def compare(text, title):
                             for n in ('speed', 'nodes', 'link_gbps'))
     if speeds == nodes == links == 1:
         yield 2
-        for name, label, shown in (
-                ('TTFT', 'seconds', {'mean': 'ttft_mean_s', 'p50': 'ttft_p50_s',
-                                     'p90': 'ttft_p90_s',
-                                     'p99': 'ttft_p99_s'}),
-                ('Ratios', 'share', {'hit ratio': 'hit_ratio',
-                                     'effective': 'effective_ratio'})):
+        ttft = {p: f'ttft_{p}_s' for p in ('mean', 'p50', 'p90', 'p99')}
+        short = max(mean(rows, c) for c in ttft.values()) < 10
+        for name, label, scale, shown in (
+                ('TTFT', 'ms' if short else 'seconds', 1000 if short else 1,
+                 ttft),
+                ('Shares', '%', 100, {'prefix hits': 'hit_ratio',
+                                      'effective requests':
+                                      'effective_ratio'})):
             yield Chart(name, '', label, (), [
-                (p, [mean(some, c) for c in shown.values()])
+                (p, [scale * mean(some, c) for c in shown.values()])
                 for (p,), some in grouped(rows, 'policy').items()],
-                groups=list(shown), key=name == 'Ratios')
+                groups=list(shown), key=name == 'Shares')
         return
     along, label = (('speed', 'speed') if speeds > 1 else
                     ('link_gbps', 'link (Gbit/s)') if nodes == 1 else

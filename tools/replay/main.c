@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "tools/plot/plot.h"
 #include "tools/replay/command.h"
 
@@ -150,13 +151,23 @@ int replay_script_parsed(const char *script, const char *name,
 
 static const struct command *find_command(const char *name)
 {
-    for (size_t i = 0; i < COMMAND_COUNT; i++)
-        if (strcmp(name, commands[i].name) == 0)
-            return &commands[i];
+    const char *nearest = NULL;
+    size_t bytes = strlen(name), least = bytes / 3 + 1;
+
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        const struct command *c = &commands[i];
+
+        if (strcmp(name, c->name) == 0)
+            return c;
+        if (c->summary &&
+            text_nearer(name, bytes, c->name, strlen(c->name), &least))
+            nearest = c->name;
+    }
     fprintf(stderr,
-            "conductor-replay: unknown command '%s'; "
-            "conductor-replay --help lists them\n",
-            name);
+            "conductor-replay: unknown command '%s'%s%s%s "
+            "(conductor-replay --help lists them)\n",
+            name, nearest ? ": did you mean " : "", nearest ? nearest : "",
+            nearest ? "?" : "");
     return NULL;
 }
 

@@ -41,7 +41,8 @@ struct settings {
     struct replay_target target;
     const char *csv, *plot;
     double speed, slo_ttft_s, slo_tbt_s;
-    double promised_s; /* 0 = no TTFT SLO given */
+    double promised_s;  /* 0 = no TTFT SLO given */
+    double effective_s; /* 0 = as promised */
 };
 
 static int parse(int argc, char **argv, struct settings *s, int *status)
@@ -62,6 +63,8 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "accepted requests were promised (default 30, no promise)"},
         {"slo-tbt", OPTION_NUMBER, &s->slo_tbt_s, "S", 0, 1e6,
          "TBT limit of the report, in seconds (default 0.2)"},
+        {"effective-ttft", OPTION_NUMBER, &s->effective_s, "S", 1e-3, 1e6,
+         "TTFT limit of the report alone (default that of --slo-ttft)"},
         REPLAY_TARGET_SPECS(s->target),
         {"requests-csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
          "write one line per request"},
@@ -412,6 +415,8 @@ int replay_command_live(int argc, char **argv)
         return status;
     if (s.promised_s > 0)
         s.slo_ttft_s = s.promised_s;
+    if (s.effective_s > 0)
+        s.slo_ttft_s = s.effective_s;
     status = replay_target_parse(&s.target, usage.name);
     return status != 0 ? status : load_and_run(&s);
 }

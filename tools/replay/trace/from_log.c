@@ -29,7 +29,7 @@ static const struct option_usage usage = {
 struct log_requests {
     struct trace_request *at; /* (n) owned */
     size_t n, room;
-    uint64_t left_out;
+    uint64_t no_prompt, no_answer, torn; /* left out */
 };
 
 static void free_all(struct log_requests *all)
@@ -43,7 +43,8 @@ static void free_all(struct log_requests *all)
 static int add(struct log_requests *all, struct trace_request *request)
 {
     if (request->input_tokens == 0 || request->output_tokens == 0) {
-        all->left_out++;
+        all->no_prompt += request->input_tokens == 0;
+        all->no_answer += request->input_tokens > 0;
         return 0;
     }
     if (array_reserve(all->at, all->room, all->n + 1) != 0)
@@ -87,7 +88,7 @@ static int read_log(FILE *file, const char *path, struct log_requests *all)
         number++;
         if (line[n - 1] != '\n') {
             say_torn(path, number);
-            all->left_out++;
+            all->torn++;
             break;
         }
         rc = (size_t)n > TRACE_LINE_BYTES_MAX
@@ -120,6 +121,32 @@ static int by_arrival(const void *a, const void *b)
     return (x->arrival_us > y->arrival_us) - (x->arrival_us < y->arrival_us);
 }
 
+/* Says how many requests there are, and why others were left out. */
+static void say_counts(const struct log_requests *all)
+{
+    const struct {
+        uint64_t n;
+        const char *why;
+    } reasons[] = {
+        {all->no_prompt, "without a prompt's length (refused before the prompt "
+                         "was read, for instance)"},
+        {all->no_answer, "without an answer's length (refused, or ended before "
+                         "it was known)"},
+        {all->torn, "on an unfinished last line"},
+    };
+    const char *before = ": ";
+
+    fprintf(stderr, "%zu requests, %" PRIu64 " left out", all->n,
+            all->no_prompt + all->no_answer + all->torn);
+    for (size_t i = 0; i < sizeof(reasons) / sizeof(*reasons); i++)
+        if (reasons[i].n > 0) {
+            fprintf(stderr, "%s%" PRIu64 " %s", before, reasons[i].n,
+                    reasons[i].why);
+            before = ", ";
+        }
+    fputc('\n', stderr);
+}
+
 static int write_out(struct log_requests *all, const char *out)
 {
     FILE *file = !out                  ? stdout
@@ -137,8 +164,7 @@ static int write_out(struct log_requests *all, const char *out)
     if (rc)
         return replay_complain(usage.name, "%s: %s", out ? out : "stdout",
                                strerror(-rc));
-    fprintf(stderr, "%zu requests, %" PRIu64 " left out\n", all->n,
-            all->left_out);
+    say_counts(all);
     return 0;
 }
 

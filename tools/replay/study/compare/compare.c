@@ -52,7 +52,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "the cluster's description (docs/plan/clusters.md)", .required = true},
         {"policies", OPTION_TEXT, &s->policies, "LIST", 0, 0,
          "policies to compare (default: those of the paper's Figure 5, "
-         "and " POLICY_DEFAULT},
+         "and " POLICY_DEFAULT ")"},
         REPLAY_POLICY_SPEC(s->numbers),
         {"rules", OPTION_TEXT, &s->without, "LIST", 0, 0,
          "instead: one policy (default " POLICY_DEFAULT

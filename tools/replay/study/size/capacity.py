@@ -164,7 +164,7 @@ def curve(z, mix, parts_of, loads):
     return {'rows': rows, 'holds': ends[0][0], 'fails': ends[0][1],
             'name': z.name(mix),
             'holds_of_parts': [good or 0.0 for good, _ in ends],
-            'highest': loads[-1]}
+            'lowest': loads[0], 'highest': loads[-1]}
 
 
 def as_csv(found):

@@ -138,6 +138,7 @@ class Node:
                      f'parallel over {self.name[5:]} {self.name[:4].upper()} '
                      'SXM, that prefills and decodes.',
             'source': source, 'price_per_hour': self.price,
+            'currency': 'US dollars',
             'price_source': PRICES.format(self.card_price),
             'model': MODEL,
             'cost': {'kind': 'polynomial',

@@ -89,7 +89,7 @@ def size_charts(z):
             at[1] = max(at[1], e['result']['effective_token_ratio'])
     xs = sorted(best)
     charts.append(Chart(
-        'Best share', 'price an hour' if z['priced'] else 'nodes in all',
+        'Best share', f'{z["currency"]} an hour' if z['priced'] else 'nodes in all',
         'effective', xs, [('requests', [best[n][0] for n in xs]),
                           ('input tokens', [best[n][1] for n in xs])],
         whole=not z['priced'], y_range=(0, 1), rules=target_rules(z)))
@@ -141,34 +141,50 @@ def capacity_charts(z, curve, name):
 def buy_table(z, plan):
     """The nodes, and what they cost."""
     prices = {k['label']: k['price_per_hour'] for k in z['kinds']}
+    what = {k['label']: k['about'] or '' for k in z['kinds']}
     rows = []
     for label, p, d in plan['mix']:
         for n, role in ((p, 'serve both' if plan['coupled'] else 'prefill'),
                         (d, 'decode')):
             if n:
                 price = prices[label]
-                rows.append([n, label, role] + (
+                rows.append([n, label, what[label], role] + (
                     [] if price is None else
                     [f'{price:,.2f}', f'{n * price:,.2f}']))
     if plan['price_per_hour'] is None:
-        return table(['>nodes', 'kind', 'role'], rows)
-    rows.append([plan['nodes'], 'in all', '', '',
+        return table(['>nodes', 'kind', 'one node is', 'role'], rows)
+    rows.append([plan['nodes'], 'in all', '', '', '',
                  f'{plan["price_per_hour"]:,.2f}'])
-    return table(['>nodes', 'kind', 'role', '>each, an hour', '>an hour'],
-                 rows)
+    money_of = f'{z["currency"]} an hour'
+    return table(['>nodes', 'kind', 'one node is', 'role',
+                  f'>each, {money_of}', f'>{money_of}'], rows)
 
 
-def cost_text(plan):
+def cost_text(z, plan):
     price = plan['price_per_hour']
     if price is None:
         return ''
-    return (f'{money(price)}, {price * HOURS_A_MONTH:,.0f} a month of '
+    return (f'{money(price, z["currency"])}, {price * HOURS_A_MONTH:,.0f} a month of '
             f'{HOURS_A_MONTH} hours.')
 
 
 def hopeless(z):
-    lines = words.hopeless_text(z).replace('with\nall', 'with all')
-    return text(''.join(f'{line}. ' for line in lines.splitlines()))
+    return text(''.join(f'{line}. ' for line in words.hopeless_lines(z)))
+
+
+def kinds_list(z):
+    """What the kinds of nodes are, where their files say it."""
+    items = [f'<li><b>{text(k["label"])}</b>: {text(k["about"])}</li>'
+             for k in z['kinds'] if k['about']]
+    return ('<p>Kinds of nodes:</p><ul>' + ''.join(items) + '</ul>'
+            if items else '')
+
+
+def why_not(result):
+    """The requests that are not effective, by reason."""
+    found = words.reasons(result)
+    return '' if not found else 'Not effective: ' + '; '.join(
+        f'{count(n, "request")} {why}' for n, why in found) + '.'
 
 
 def head(z):
@@ -178,17 +194,19 @@ def head(z):
         return ('<p class="answer missed"><b>No cluster that was allowed meets '
                 f'the target.</b> {hopeless(z)}</p>')
     lines = []
+    if words.doubts(z):
+        lines.append(f'<b>Warning: {text(words.doubts(z))}.</b>')
     if z['fixed']:
         lines.append(f'<b>The cluster as it is: {text(answer["name"])}.</b> '
                      f'It {"meets" if answer["meets"] else "misses"} the '
                      'target.')
     else:
         lines.append(f'<b>Buy {text(answer["name"])}.</b> '
-                     f'{text(cost_text(answer))} Nothing '
+                     f'{text(cost_text(z, answer))} Nothing '
                      f'{"cheaper" if z["priced"] else "smaller"} that was '
                      'tried meets the target.')
     lines.append(f'It serves {text(verdict(z, answer["result"]))} within both '
-                 'limits.')
+                 f'limits. {text(why_not(answer["result"]))}')
     lines.append(f'It {text(words.load_text(answer["capacity"]))}.')
     lost = [x for x in answer['lost'] if not x['meets']]
     lines.append(
@@ -197,7 +215,7 @@ def head(z):
         f'{text(" or ".join(x["what"] for x in lost))}: see below.')
     if spare and spare['mix'] != answer['mix']:
         lines.append(f'<b>To meet the target with any one node lost, buy '
-                     f'{text(spare["name"])}.</b> {text(cost_text(spare))}')
+                     f'{text(spare["name"])}.</b> {text(cost_text(z, spare))}')
     missed = '' if answer['meets'] else ' missed'
     return f'<p class="answer{missed}">' + '<br>'.join(lines) + '</p>'
 
@@ -264,6 +282,7 @@ def capacity_section(z):
 def tried_section(z):
     x = 'price_per_hour' if z['priced'] else 'nodes'
     top = z['answer'][x] if z['answer'] else math.inf
+    tried = f'{count(len(z["tried"]), "cluster")} simulated'
     near = sorted((e for e in z['tried'] if e[x] <= top),
                   key=lambda e: (-e[x], not e['meets'], -(e['judged'] or 0)))
     rows = []
@@ -277,17 +296,24 @@ def tried_section(z):
                           percent(r['effective_token_ratio'])) if r else
                          (f'given up after {e["judged"]:,} requests', ''))])
     drawn = svg('What was simulated', size_charts(z)) if z['answer'] else ''
+    listed = (f'the {len(near)}' if len(rows) == len(near) else
+              f'the dearest {len(rows)} of the {len(near)}')
+    if z['answer']:
+        listed += ' that cost no more than the answer, the dearest first'
+    else:
+        listed += ', the dearest first'
     return (f'<h2>What was tried</h2><p>{text(words.tried_text(z))}.</p>' +
-            drawn + table(['cluster', '>an hour', 'meets', '>requests',
-                           '>input tokens'], rows) +
-            f'<p class="note">The dearest {len(rows)} of {len(near)}; '
+            drawn + table(
+                ['cluster', f'>{z["currency"]} an hour' if z['priced'] else
+                 '>an hour', 'meets', '>requests', '>input tokens'], rows) +
+            f'<p class="note">Of {tried} this table lists {listed}; '
             '<code>--csv</code> lists all.</p>')
 
 
 def basis_section(z):
     rows = [[k['label'], k['source'] or 'its file names no source',
              'none' if k['price_per_hour'] is None else
-             f'{k["price_per_hour"]:,.2f}',
+             f'{k["price_per_hour"]:,.2f} {z["currency"]}',
              k['price_source'] or ('' if k['price_per_hour'] is None else
                                    'its file names no source')]
             for k in z['kinds']]
@@ -331,7 +357,8 @@ def html(z):
              'Which cluster to buy') + f' for {z["trace"].split("/")[-1]}'
     body = [f'<h1>{text(title)}</h1>',
             f'<p class="note">Target: {text(words.asked(z))} with '
-            f'{text(words.slos(z))}.</p>', head(z)]
+            f'{text(words.slos(z))}. {text(words.definitions(z))}</p>',
+            kinds_list(z), head(z)]
     for which, plan in plans(z):
         if len(plans(z)) > 1:
             body.append(f'<h2>What to buy: {which}</h2>')

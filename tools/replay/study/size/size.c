@@ -59,7 +59,7 @@ struct sizing {
     struct settings s;
     struct cluster kinds[KINDS_MAX];
     size_t n_kinds;
-    uint64_t requests, tokens;
+    uint64_t requests, tokens, longest_tokens;
     /* Most that may miss an SLO before a case is given up. */
     uint64_t misses_max, miss_tokens_max;
     /* Requests that miss an SLO alone, on an idle cluster of any size, their
@@ -254,6 +254,8 @@ static int survey(struct sizing *z)
 
         z->requests++;
         z->tokens += request.input_tokens;
+        if (request.input_tokens > z->longest_tokens)
+            z->longest_tokens = request.input_tokens;
         z->hopeless += hopeless;
         z->hopeless_tokens += hopeless ? request.input_tokens : 0;
         /* A rejected request leaves no cached blocks, unless it is warmed. */
@@ -474,9 +476,11 @@ static void introduce(const struct sizing *z)
                       c->link_bytes_per_s * 8 / 1e9));
     }
     json_t *json = json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:f, s:f, s:f, s:f, s:o}",
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:f, s:f, s:f, s:f, "
+        "s:o}",
         "requests", (json_int_t)z->requests, "tokens", (json_int_t)z->tokens,
-        "misses_max", (json_int_t)z->misses_max, "miss_tokens_max",
+        "longest_tokens", (json_int_t)z->longest_tokens, "misses_max",
+        (json_int_t)z->misses_max, "miss_tokens_max",
         (json_int_t)z->miss_tokens_max, "hopeless", (json_int_t)z->hopeless,
         "hopeless_tokens", (json_int_t)z->hopeless_tokens, "hopeless_ttft_s",
         z->hopeless_ttft_s, "policy", base->policy, "slo_ttft_s",

@@ -21,8 +21,8 @@ from script import Fields, Refused, Script, json_text, read_file, read_json, run
 
 CLUSTER_MAX_BYTES = 64 * 1024
 # What kinds of one cluster may differ in: the rest of their files is equal.
-OF_A_KIND = {'name', 'about', 'cost', 'price_per_hour', 'price_source',
-             'source', 'prefill.nodes', 'prefill.device', 'prefill.host',
+OF_A_KIND = {'name', 'about', 'cost', 'price_per_hour', 'currency',
+             'price_source', 'source', 'prefill.nodes', 'prefill.device', 'prefill.host',
              'prefill.disk', 'decode.nodes', 'decode.kv_tokens',
              'decode.max_batch', 'coupled.nodes', 'coupled.kv_tokens',
              'coupled.max_batch'}
@@ -70,9 +70,10 @@ class Kind:
         fields = Fields(path, members)
         self.price = members.get('price_per_hour') and fields.number(
             'price_per_hour', 1e-6, 1e9)
-        self.source, self.price_source = (
-            fields.text(name, 1000) if name in members else None
-            for name in ('source', 'price_source'))
+        self.about, self.source, self.price_source, self.currency = (
+            fields.text(name, most) if name in members else None
+            for name, most in (('about', 1000), ('source', 1000),
+                               ('price_source', 1000), ('currency', 32)))
         model = members.get('model')
         self.block_tokens = (model.get('block_tokens')
                              if isinstance(model, dict) else None)
@@ -87,6 +88,11 @@ class Kind:
         if self.price is None:
             raise Refused(f'{self.path}: price_per_hour: missing: kinds of '
                           'nodes are compared by price')
+        if self.currency != first.currency:
+            a, b = (json.dumps(k.currency) if k.currency else 'missing'
+                    for k in (first, self))
+            raise Refused(f'{self.path}: currency: {b}: is {a} in '
+                          f'{first.path}: prices are compared')
         for name in sorted(first.flat.keys() | self.flat.keys()):
             if name in OF_A_KIND:
                 continue
@@ -166,6 +172,7 @@ class Sizing:
         self.decodes = first['decode'] > 0
         roles = [0, 1] if self.decodes else [0]
         self.priced = all(k.price is not None for k in kinds)
+        self.currency = kinds[0].currency or 'price units'
         dims = [(k, role, round(kind.price * 1e6) if self.priced else 1)
                 for role in roles for k, kind in enumerate(kinds)]
         most = (int(options['max-prefill']),
@@ -222,7 +229,7 @@ class Sizing:
 
     def cost(self, price):
         """Returns a price as text."""
-        return f'{price / 1e6:.2f} an hour'
+        return words.money(price / 1e6, self.currency)
 
     def counts(self, mix):
         """Returns (label of the kind, prefill nodes, decode nodes) of those
@@ -287,15 +294,15 @@ class Sizing:
             {'what': what} | self.entry(m) for what, m in losses]}
 
     def worst_loss(self, mix):
-        """Returns the mix with the node lost that harms most; None if nothing
-        would be served."""
-        def share(m):
-            r = self.results.get(m)
+        """Returns which node harms most when it is lost, and the mix without
+        it; None in place of one that serves nothing."""
+        def share(loss):
+            r = self.results.get(loss[1])
             return -1 if r is None else min(
                 r['effective_ratio'] - self.facts['target'],
                 r['effective_token_ratio'] - self.facts['token_target'])
-        worst = min((m for _, m in self.lost(mix)), key=share)
-        return worst if self.space.fits(worst) else None
+        what, worst = min(self.lost(mix), key=share)
+        return what, worst if self.space.fits(worst) else None
 
     def below(self, mix):
         """Returns the splits of the totals below, of one kind."""
@@ -328,7 +335,7 @@ class Command(Script):
             for plan, mix in plans:
                 print('capacity curve', file=sys.stderr, flush=True)
                 plan['capacity'] = capacity.curve(z, mix, parts, loads)
-                worst = z.worst_loss(mix)
+                plan['worst_loss'], worst = z.worst_loss(mix)
                 plan['lost_capacity'] = worst and capacity.curve(
                     z, worst, parts, loads)
         return len(parts[0].starts)
@@ -384,10 +391,11 @@ class Command(Script):
         z.finish(below)
         return facts | {
             'speed': z.speed, 'trace': self.options['trace'],
-            'fixed': fixed, 'priced': z.priced,
+            'fixed': fixed, 'priced': z.priced, 'currency': z.currency,
             'coupled': z.coupled, 'decodes': z.decodes,
             'most': list(z.space.most),
             'kinds': [fact | {'label': k.label, 'file': k.path,
+                              'about': k.about,
                               'price_per_hour': k.price, 'source': k.source,
                               'price_source': k.price_source}
                       for fact, k in zip(facts['kinds'], z.kinds)],
