@@ -181,8 +181,8 @@ class Page(Watched):
         window.wait_for('ready: tiny', f'not ready: {markup}', 'p0', 'd0',
                         evil, '<img>e', 'TTFT mean',
                         'in time (goodput)', 'cached, since the start',
-                        'promises kept', 'slo_ttft_exceeded', 'if all accepted '
-                        'work goes first, limit 0')
+                        'promises kept', 'slo_ttft_exceeded',
+                        'behind all accepted work, limit 0')
         self.assertEqual(window.text('#refused'), '')
         window.run('[...document.querySelectorAll("#decisions details")].find('
                    'd => d.innerText.includes("completed")).open = true')

@@ -150,7 +150,8 @@ function showInstances(data) {
 }
 
 function candidate(c, chosen) {
-  const why = [c.late && "too late", c.queue_full && "queue full",
+  const tested = is(c.tested_ttft_ms) ? `: ${time(c.tested_ttft_ms)} behind all accepted work` : "";
+  const why = [c.late && "too late" + tested, c.queue_full && "queue full",
     c.too_long && "too long", c.spared && "spared"].filter(Boolean);
   return [c.instance || "(gone)", time(c.ttft_ms ?? undefined), time(c.queue_ms ?? undefined),
     time(c.load_ms ?? undefined), time(c.prefill_ms ?? undefined),
@@ -166,7 +167,7 @@ function refusal(d) {
   switch (d.verdict) {
     case "reject_slo_ttft":
       return (is(d.predicted?.tested_ttft_ms)
-        ? `${least("TTFT", d.predicted.tested_ttft_ms)} if all accepted work goes first`
+        ? `${least("TTFT", d.predicted.tested_ttft_ms)} behind all accepted work`
         : least("TTFT", best(d.candidates, "ttft_ms"))) + `, limit ${time(d.slo_ttft_ms)}`;
     case "reject_slo_tbt":
       return `${least("TBT", d.predicted?.tbt_ms ?? best(d.decode_candidates, "tbt_ms"))}` +
