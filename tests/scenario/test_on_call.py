@@ -188,7 +188,7 @@ class Diagnosed(Case):
         wrong, = self.judged(cluster.ports['http'])['wrong']
         self.assertEqual(
             (wrong['check'], wrong['subject'], wrong['detail'], wrong['value']),
-            ('instance_ready', 'away', 'starting', 0))
+            ('instance_ready', 'away', f'starting, {later.url}', 0))
         for name, ready in {'here': 1, 'away': 0}.items():
             self.assertEqual(
                 cluster.api.metric('instance_ready', instance=name), ready)

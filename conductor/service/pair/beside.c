@@ -133,7 +133,7 @@ static void on_ended(void *arg)
 {
     struct pair *p = arg;
     struct service_request *request = p->request;
-    int64_t now_us = loop_now_us(request->service->loop);
+    int64_t now_us = loop_now_us(p->service->loop);
 
     if (p->answers) {
         request->forward->ops->ended(request);
