@@ -20,7 +20,7 @@ static int put_requests(const struct tenants *t, struct text_buf *out)
                        "Requests by tenant and outcome.");
 
     for (size_t i = 0; i <= t->n; i++)
-        for (size_t k = 0; k < METRICS_OUTCOMES; k++)
+        for (enum metrics_outcome k = 0; k < METRICS_OUTCOMES; k++)
             bad |=
                 text_buf_printf(out,
                                 "conductor_tenant_requests_total{tenant=\"%s\","

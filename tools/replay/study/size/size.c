@@ -164,11 +164,14 @@ int replay_command_size(int argc, char **argv)
          "the same as --nodes"},
         RARE_SPECS(s),
     };
-    if (replay_parse(&usage, OPTION_TABLE(specs), argc, argv, &status) != 0)
-        return status;
-    if (replay_list_numbers("loads", s->loads, 1e-3, 1e3, &loads, error) != 0)
-        return replay_refuse(usage.name, "%s", error);
-    return replay_script_parsed("size.py", usage.name, OPTION_TABLE(specs));
+    if (replay_parse(&usage, OPTION_TABLE(specs), argc, argv, &status) == 0)
+        status = replay_list_numbers("loads", s->loads, 1e-3, 1e3, &loads,
+                                     error) != 0
+                     ? replay_refuse(usage.name, "%s", error)
+                     : replay_script_parsed("size.py", usage.name,
+                                            OPTION_TABLE(specs));
+    free(s->policies.texts.items);
+    return status;
 }
 
 /* Returns the policy's rules on lending, if nodes can be lent, and warming. */
