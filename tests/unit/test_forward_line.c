@@ -142,7 +142,7 @@ RIG_TEST(test_other_costs)
                                .machine = "none",
                                .date = "2026-01-01",
                                .range = {1, 32768, 32768, 64, 1000000}};
-    char path[] = "/tmp/test_forward_line.XXXXXX", err[256];
+    char path[ENGINE_PATH_MAX] = "/tmp/test_forward_line.XXXXXX", err[256];
     int fd = mkstemp(path);
 
     CU_ASSERT_FATAL(fd >= 0);
