@@ -1,4 +1,4 @@
-/* The loop of every program: libevent. */
+/* Implements the loop with libevent, for every program. */
 #include "base/loop/libevent.h"
 
 #include <assert.h>

@@ -16,8 +16,8 @@
 
 struct virtual_time;
 
-/* Makes a time that begins at now_us. tie(arg) draws the numbers. Returns it
- * owned, or NULL: out of memory. */
+/* Makes a virtual time that begins at now_us. tie(arg) draws random numbers.
+ * Returns it owned, or NULL: out of memory. */
 [[nodiscard]] struct virtual_time *
 virtual_time_new(int64_t now_us, uint32_t (*tie)(void *arg), void *arg);
 

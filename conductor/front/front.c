@@ -321,7 +321,7 @@ void front_stop(struct front *front, bool handed_over)
     front->unready = true;
     front->draining = !handed_over;
     if (!front->admin.server)
-        watch_stop(front->watch);
+        watch_close_all(front->watch);
     http_server_drain(front->door.server, handed_over ? FRESH_US : 0);
 }
 

@@ -133,8 +133,8 @@ static int64_t predicted_us(const struct rig *r, uint32_t i)
     return p.request.predicted_us;
 }
 
-/* What an engine has accepted is predicted by the costs that a file gives it
- * later, or the model. */
+/* Accepted prefills of an engine are predicted by the costs that a file gives
+ * it later, or the model. */
 RIG_TEST(test_other_costs)
 {
     struct cost_model twice = {.engine = "e",

@@ -340,7 +340,7 @@ static void send_long(struct frame_conn *c)
     wire_buf_fini(&buf);
 }
 
-/* What is sent while it connects arrives whole; a refusal is told first. */
+/* Frames sent while it connects arrive whole; a refusal is told first. */
 static void test_long(void)
 {
     struct line l;

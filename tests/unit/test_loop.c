@@ -17,7 +17,7 @@ static void loop_again(void *loop)
     CU_ASSERT_EQUAL(loop_turn(loop, 0), -EIO);
 }
 
-/* What is written to the standard error while libevent complains of a loop in
+/* Reads the standard error while libevent complains of a loop in
  * a loop. */
 static void complain(char *text, size_t size)
 {

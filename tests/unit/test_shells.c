@@ -1306,7 +1306,8 @@ static void test_frames_of_all_at_once(void)
     stop_daemon(r);
 }
 
-/* What core noted ends a simulation as the daemon's tick ends a test. */
+/* A broken invariant of core ends a simulation as the daemon's tick ends a
+ * test. */
 static void test_broken(void)
 {
     const struct script script = {.policy = "plan",

@@ -16,7 +16,8 @@
 
 #define POINTS_MAX 20000 /* more allocations than one try has */
 
-/* How many allocations succeed before one fails; negative: none fails. */
+/* The number of allocations that succeed before one fails; negative: none
+ * fails. */
 static long before_failure = -1;
 static long live; /* blocks that were not given back */
 

@@ -19,7 +19,8 @@
 #define TURNS_MAX 20000 /* of 1 ms */
 #define POINTS_MAX 200  /* more allocations than an exchange has */
 
-/* How many allocations succeed before one fails; negative: none fails. */
+/* The number of allocations that succeed before one fails; negative: none
+ * fails. */
 static int before_failure = -1;
 
 void *__real_calloc(size_t n, size_t each);

@@ -168,7 +168,7 @@ static void read_responses(struct findings *f, const struct check *check)
               "%s", "");
 }
 
-/* Of a certificate that has expired only the first of both checks tells. */
+/* An expired certificate fails only the first of both checks. */
 static void read_certificates(struct findings *f, const struct check *check)
 {
     const char *name = "conductor_certificate_expires_seconds";

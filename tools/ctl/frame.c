@@ -153,7 +153,8 @@ static void put_hits(struct frame *f, const json_t *o)
            fetched = number(o, "tokens", "fetched"),
            disk = number(o, "tokens", "disk"),
            shared = number(o, "tokens", "shared");
-    /* Of most prompts either both or the cached part alone are a guess. */
+    /* For most prompts both the length and the cached part are guessed, or the
+     * cached part alone. */
     double guessed =
         fmax(number(o, "guessed", "length"), number(o, "guessed", "cached"));
     char a[96], b[96], c[32], d[32], e[32], g[32];

@@ -182,7 +182,7 @@ int pool_set_cost(struct pool *pool, uint32_t id,
 
 /* After a change of an instance's cost model, scales the predictions of its
  * waiting and running prefills by the ratio of their times in both models.
- * Otherwise its correction would learn the old model's error.
+ * Otherwise the correction of the instance would learn the old model's error.
  *   from, to  borrowed for the call.
  * Returns 0 or -ESTALE. */
 int pool_predict_again(struct pool *pool, uint32_t id,

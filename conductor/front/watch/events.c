@@ -209,7 +209,7 @@ void watch_events(const struct front_call *call)
         view_no_memory(call->conn);
 }
 
-void watch_stop(struct watch *watch)
+void watch_close_all(struct watch *watch)
 {
     struct viewer *v;
 

@@ -35,9 +35,10 @@ extern const size_t page_bytes;
 extern const char page_policy[]; /* its Content-Security-Policy */
 
 /* Ends all streams. NULL is a no-op. */
-void watch_stop(struct watch *watch);
+void watch_close_all(struct watch *watch);
 
-/* After watch_stop(), or when all connections are gone. NULL is a no-op. */
+/* After watch_close_all(), or when all connections are gone. NULL is a no-op.
+ */
 void watch_free(struct watch *watch);
 
 #endif

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Of the hour. */
+/* Points of the hour, and the length of each. */
 #define HISTORY_POINTS 360
 #define HISTORY_POINT_US INT64_C(10000000)
 

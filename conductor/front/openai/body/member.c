@@ -60,7 +60,7 @@ static const struct member all[] = {
     {"use_beam_search", MEMBER_OFF, MEMBER_UNREAD, 0},
     {"prompt_logprobs", MEMBER_OFF, MEMBER_UNREAD, 0},
 
-    /* Of pairs: with vLLM's, parameters of another prompt end its engine;
+    /* Members of pairs: a vLLM ends on parameters of another prompt;
      * SGLang's say where its engines meet, and name ranks */
     PAIR_MEMBERS(STEERING),
     {"ec_transfer_params", STEERS, MEMBER_UNREAD, 0},
