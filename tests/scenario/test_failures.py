@@ -7,6 +7,7 @@ import signal
 import socket
 import struct
 import threading
+import time
 
 from harness import (BLOCK_TOKENS, Case, Peer, cost_model_json, mostly_waits,
                      settings, total, wait_until)
@@ -67,6 +68,15 @@ class KilledWorkers(Case):
         self.assertNotIn('is gone', cluster.conductor.log())
         self.assertEqual(total(cluster.api.metrics(),
                                'conductor_workers_lost_total'), 1)
+
+    def test_signals_that_go_on(self):
+        """An operator's impatience does not make an end a death."""
+        cluster = self.cluster(prefill=1, decode=1)
+        for process in (cluster.workers['p0'], cluster.conductor):
+            while process.alive():
+                process.child.send_signal(signal.SIGTERM)
+                time.sleep(0.0002)
+            self.assertEqual(process.child.returncode, 0, process.name)
 
     def test_prefill_worker_before_the_first_token(self):
         cluster = self.cluster(prefill=2, decode=1, engine='timed',
