@@ -308,7 +308,7 @@ static int set_up(struct daemon *d, char err[CONFIG_ERROR_MAX])
         loop_timer_repeat(&d->watchdog, supervisor_watchdog_us() / 3);
     }
     loop_signal_init(d->loop, &d->on_hup, SIGHUP, daemon_on_hangup, d);
-    /* What a stopped watch leaves: one more signal must not kill a program
+    /* The signals stay ignored when a watch has stopped: one more must not kill a program
      * that is ending. */
     signal(SIGTERM, SIG_IGN);
     signal(SIGINT, SIG_IGN);
