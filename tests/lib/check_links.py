@@ -6,7 +6,8 @@ usage: check_links.py [FILE...]    (default: every .md file of the clone)
                                              meson install has put the pages)
 
 A link leads to a file or a folder of the clone; what stands behind `#` is a
-heading of that page, named as GitHub names it. In a DESIGN.md each `name()` is
+heading of that page, named as GitHub names it. No page has a heading twice: a
+merge that takes both sides doubles whole sections. In a DESIGN.md each `name()` is
 a function of the project. In a table whose last column is `begin at`, the column
 `file` (or `folder`) names files, and they contain what the last one has in
 backticks. Prints FILE:LINE: what, one a line, and ends with 1 if there is any.
@@ -15,7 +16,6 @@ import os
 import re
 import subprocess
 import sys
-from collections import Counter
 from urllib.parse import unquote
 
 LINK = re.compile(r'\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^()\s>]+)>?[^()]*\)')
@@ -36,22 +36,36 @@ def read(path):
                          file.read())
 
 
+def anchor_of(heading):
+    """What a link to a heading has behind `#`."""
+    name = re.sub(r'\[([^\]]*)\]\([^)]*\)', r'\1', heading).strip().lower()
+    return re.sub(r'[^\w\- ]', '', name).replace(' ', '-')
+
+
 def anchors(path):
     """All names that a link to a page may have behind `#`."""
-    text, names, seen = read(path), set(), Counter()
-    for heading in HEADING.findall(text):
-        name = re.sub(r'\[([^\]]*)\]\([^)]*\)', r'\1', heading).strip().lower()
-        name = re.sub(r'[^\w\- ]', '', name).replace(' ', '-')
-        names.add(f'{name}-{seen[name]}' if seen[name] else name)
-        seen[name] += 1
-    return names | set(re.findall(r'<a\s+(?:id|name)="([^"]+)"', text))
+    text = read(path)
+    return ({anchor_of(heading) for heading in HEADING.findall(text)} |
+            set(re.findall(r'<a\s+(?:id|name)="([^"]+)"', text)))
+
+
+def doubled(path):
+    """The headings that a page has twice, as lines to print."""
+    text, seen, faults = read(path), set(), []
+    for match in HEADING.finditer(text):
+        name = anchor_of(match.group(1))
+        if name in seen:
+            line = text.count('\n', 0, match.start(1)) + 1
+            faults.append(f'{path}:{line}: a second heading #{name}')
+        seen.add(name)
+    return faults
 
 
 def check(path, tracked):
     """The faults of one page, as lines to print."""
     text = re.sub(r'`[^`\n]*`', lambda m: re.sub(r'[\[\]()]', ' ', m.group()),
                   read(path))
-    faults = []
+    faults = doubled(path)
     for match in sorted([*LINK.finditer(text), *REFERENCE.finditer(text)],
                         key=lambda m: m.start()):
         target = match.group(1)

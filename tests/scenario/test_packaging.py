@@ -152,6 +152,13 @@ class Pages(Case):
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stdout,
                          r'start/concepts.md:\d+: how-it-works.svg: no file')
+        vllm = os.path.join(pages, 'docs', 'engines', 'vllm.md')
+        with open(vllm, 'a', encoding='utf-8') as page:
+            page.write('\n## Start vLLM\n')
+        done = subprocess.run([*check, pages], capture_output=True, text=True,
+                              check=False)
+        self.assertRegex(done.stdout,
+                         r'vllm.md:\d+: a second heading #start-vllm')
 
 
 class Units(Case):
