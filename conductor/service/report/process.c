@@ -2,6 +2,7 @@
  * the version. */
 #include <dirent.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -11,6 +12,10 @@
 #include "base/log.h"
 #include "conductor/json/text_buf.h"
 #include "conductor/service/report/internal.h"
+#include "conductor/service/report/limits.h"
+
+#define GROUPS_ROOT "/sys/fs/cgroup"
+#define GROUPS_FILE "/proc/self/cgroup"
 
 /* Newer kernels give the number as the folder's size; else count the names. */
 static double open_files(void)
@@ -44,52 +49,31 @@ static void read_memory(double *virtual_bytes, double *resident_bytes)
     *resident_bytes = (double)resident * page;
 }
 
-/* Returns the number in a file below /sys/fs/cgroup, or `most` if there is none
- * or it is larger; "max" is none. */
-static double read_limit(const char *path, double most)
-{
-    double limit = most;
-    FILE *f = fopen(path, "re");
-
-    if (f && fscanf(f, "%lf", &limit) != 1)
-        limit = most;
-    if (f)
-        fclose(f);
-    return limit > 0 && limit < most ? limit : most;
-}
-
-/* Returns the least of the machine's memory, RLIMIT_AS, and the limit of the
- * process's control group, version 1 or 2. In a container the group may be the
- * root of the tree that it sees. */
+/* Returns the least of the machine's memory, RLIMIT_AS, and the limits of the
+ * process's control group and of those above it. */
 static double memory_limit(void)
 {
     double most =
         (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    char line[600], path[700];
     struct rlimit space;
-    FILE *f = fopen("/proc/self/cgroup", "re");
 
-    while (f && fgets(line, sizeof(line), f)) {
-        char *group = strchr(line, '/');
-
-        line[strcspn(line, "\n")] = '\0';
-        if (group && strncmp(line, "0::", 3) == 0) {
-            snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", group);
-            most = read_limit(path, most);
-        } else if (group && strstr(line, ":memory:")) {
-            snprintf(path, sizeof(path),
-                     "/sys/fs/cgroup/memory%s/memory.limit_in_bytes", group);
-            most = read_limit(path, most);
-        }
-    }
-    if (f)
-        fclose(f);
-    most = read_limit("/sys/fs/cgroup/memory.max", most);
-    most = read_limit("/sys/fs/cgroup/memory/memory.limit_in_bytes", most);
+    most = limits_memory(GROUPS_ROOT, GROUPS_FILE, most);
     if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY &&
         (double)space.rlim_cur < most)
         most = (double)space.rlim_cur;
     return most;
+}
+
+/* Returns the number of cores that the process may run on, or the part of them
+ * that its control groups allow. */
+static double cpu_limit(void)
+{
+    cpu_set_t cores;
+    double most = sched_getaffinity(0, sizeof(cores), &cores) == 0
+                      ? CPU_COUNT(&cores)
+                      : (double)sysconf(_SC_NPROCESSORS_ONLN);
+
+    return limits_cpus(GROUPS_ROOT, GROUPS_FILE, most);
 }
 
 static double seconds(struct timeval t)
@@ -131,10 +115,15 @@ int report_process(double start_s, struct text_buf *out)
             "# TYPE conductor_build_info gauge\n"
             "conductor_build_info{version=\"%s\"} 1\n"
             "# HELP conductor_memory_limit_bytes Memory that the process may "
-            "use: the machine's, or a lower limit of its control group or "
+            "use: the machine's, or a lower limit of its control groups or "
             "RLIMIT_AS.\n"
             "# TYPE conductor_memory_limit_bytes gauge\n"
             "conductor_memory_limit_bytes %.15g\n"
+            "# HELP conductor_cpu_limit_cores Cores that the process may use: "
+            "those that it may run on, or a lower limit of its control "
+            "groups.\n"
+            "# TYPE conductor_cpu_limit_cores gauge\n"
+            "conductor_cpu_limit_cores %.15g\n"
             "# HELP conductor_log_lost_total Lines of the log lost because "
             "they could not be written.\n"
             "# TYPE conductor_log_lost_total counter\n"
@@ -143,7 +132,7 @@ int report_process(double start_s, struct text_buf *out)
             "last one that was written.\n"
             "# TYPE conductor_log_lost_untold gauge\n"
             "conductor_log_lost_untold %" PRIu64 "\n",
-            CONDUCTOR_VERSION, memory_limit(), lost, untold) < 0;
+            CONDUCTOR_VERSION, memory_limit(), cpu_limit(), lost, untold) < 0;
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         bad |= text_buf_printf(out,
                                "# HELP process_%s %s\n"
