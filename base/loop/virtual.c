@@ -53,6 +53,13 @@ static uint32_t number_of(const struct call *c)
     return (uint32_t)(c - c->loop->time->calls);
 }
 
+/* Returns the time in `us`; INT64_MAX, which never comes, where it would be
+ * later than that. */
+static int64_t time_in(const struct virtual_time *t, int64_t us)
+{
+    return us > 0 && t->now_us > INT64_MAX - us ? INT64_MAX : t->now_us + us;
+}
+
 /* Puts the call into the queue at its time, or at the end of the pause. */
 static void queue(struct call *c)
 {
@@ -126,7 +133,7 @@ static int timer_start(struct loop_timer *timer, int64_t us)
         us = 1;
     c->timer = timer;
     c->every_us = timer->repeats ? us : 0;
-    c->due_us = c->loop->time->now_us + us;
+    c->due_us = time_in(c->loop->time, us);
     queue(c);
     return 0;
 }
@@ -161,7 +168,7 @@ static void watch_init(struct loop_watch *w, bool, bool)
 static void await(struct call *c)
 {
     c->what = 0;
-    c->due_us = c->every_us ? c->loop->time->now_us + c->every_us : INT64_MAX;
+    c->due_us = c->every_us ? time_in(c->loop->time, c->every_us) : INT64_MAX;
     queue(c);
 }
 
@@ -236,7 +243,7 @@ static void run_timer(struct call *c)
     struct loop_timer *timer = c->timer;
 
     if (timer->repeats) {
-        c->due_us = c->loop->time->now_us + c->every_us;
+        c->due_us = time_in(c->loop->time, c->every_us);
         queue(c);
     } else {
         timer_stop(timer);
@@ -298,7 +305,7 @@ static int turn(struct loop *loop, int64_t wait_us)
     int64_t now_us = t->now_us;
 
     if (!virtual_time_step(t, now_us))
-        virtual_time_step(t, wait_us < 0 ? INT64_MAX : now_us + wait_us);
+        virtual_time_step(t, wait_us < 0 ? INT64_MAX : time_in(t, wait_us));
     while (virtual_time_step(t, t->now_us))
         ;
     return 0;

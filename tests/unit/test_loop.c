@@ -247,6 +247,35 @@ static void test_pause(void)
     virtual_time_free(time);
 }
 
+/* A time later than 64 bits can say never comes. */
+static void test_far(void)
+{
+    static const int64_t us[] = {INT64_MAX, 5, 11, INT64_MAX - 1};
+    uint32_t n = 0;
+    struct game g = {0};
+    struct virtual_time *time = virtual_time_new(INT64_MAX - 10, in_order, &n);
+    struct loop *loop = time ? virtual_loop_new(time) : NULL;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(loop);
+    for (unsigned i = 0; i < 4; i++) {
+        g.pieces[i] = (struct piece){.game = &g, .number = i};
+        loop_timer_init(loop, &g.pieces[i].timer, note, &g.pieces[i]);
+        if (i == 3)
+            loop_timer_repeat(&g.pieces[i].timer, us[i]);
+        else
+            loop_timer_start(&g.pieces[i].timer, us[i]);
+    }
+    CU_ASSERT_EQUAL(loop_turn(loop, INT64_MAX), 0);
+    CU_ASSERT_EQUAL(loop_turn(loop, 100), 0);
+    CU_ASSERT_STRING_EQUAL(g.calls, "b");
+    CU_ASSERT_EQUAL(virtual_time_us(time), INT64_MAX - 5);
+    CU_ASSERT_TRUE(loop_timer_pending(&g.pieces[0].timer));
+    for (unsigned i = 0; i < 4; i++)
+        loop_timer_stop(&g.pieces[i].timer);
+    loop_free(loop);
+    virtual_time_free(time);
+}
+
 /* --- watches -------------------------------------------------------------- */
 
 static unsigned seen[8];
@@ -462,6 +491,7 @@ static const struct suite_test tests[] = {
     {"the same calls", test_same_calls},
     {"seeds", test_seeds},
     {"a pause", test_pause},
+    {"far away", test_far},
     {"watches", test_watches},
     {"intervals", test_intervals},
     {"patience", test_patience},
