@@ -66,17 +66,23 @@ const char *option_word(const struct option_spec *spec, size_t i)
 static int find_choice(const struct option_spec *spec, const char *text,
                        char *why, size_t size, uint8_t *index)
 {
-    const char *word;
-    size_t n = (size_t)snprintf(why, size, "is not one of");
+    const char *word, *nearest = NULL;
+    size_t bytes = strcspn(text, " ,"), least = bytes / 3 + 1;
+    size_t n = (size_t)snprintf(why, size, "%sis not one of",
+                                text[bytes] ? "takes one word, and this " : "");
 
     for (uint8_t i = 0; (word = option_word(spec, i)); i++) {
         if (strcmp(word, text) == 0) {
             *index = i;
             return 0;
         }
+        if (text_nearer(text, bytes, word, strlen(word), &least))
+            nearest = word;
         if (n < size)
             n += (size_t)snprintf(why + n, size - n, " %s", word);
     }
+    if (nearest && n < size)
+        snprintf(why + n, size - n, ": did you mean %s?", nearest);
     return -EINVAL;
 }
 
@@ -258,9 +264,12 @@ int options_parse(const struct option_table *table, int argc, char **argv,
             return error_say(error, size, -EINVAL, "--%s needs a value",
                              a.spec->name);
         const char *value = a.value ? a.value : argv[i];
+        /* Quotes show where a value with blanks, or without anything, ends. */
+        const char *quote = *value && !strpbrk(value, " \t") ? "" : "\"";
         if (option_set(a.spec, value, why, sizeof(why)))
-            return error_say(error, size, -EINVAL, "--%s %.*s: %s",
-                             a.spec->name, VALUE_SHOWN, value, why);
+            return error_say(error, size, -EINVAL, "--%s %s%.*s%s: %s",
+                             a.spec->name, quote, VALUE_SHOWN, value, quote,
+                             why);
     }
     return 0;
 }

@@ -889,6 +889,8 @@ class Study(FolderCase):
                 (['compare', '--trace', SAMPLE], '--cluster FILE is missing', 2),
                 (['compare', *both, '--policies', 'best'],
                  '--policies best: is not one of random ', 2),
+                (['compare', *both, '--policies', 'plan random'],
+                 '--policies "plan random": names are separated by commas', 2),
                 (['compare', *both, '--policies', 'plan,plan'],
                  '--policies plan: comes twice', 2),
                 (['compare', *both, '--speeds', '1,x'], '--speeds 1,x', 2),

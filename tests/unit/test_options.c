@@ -118,10 +118,18 @@ static void test_mistakes(void)
         {{"word"}, "unexpected argument 'word'"},
         {{"--flag=1"}, "--flag takes no value"},
         {{"--text"}, "--text needs a value"},
-        {{"--text="}, "--text : must not be empty"},
+        {{"--text="}, "--text \"\": must not be empty"},
         {{"--engine=x"}, "--engine x: is not one of prefill decode"},
         {{"--role", "cook"}, "--role cook: is not one of prefill decode"},
-        {{"--name="}, "--name : must be 1 to 7 bytes long"},
+        {{"--role", "decod"},
+         "--role decod: is not one of prefill decode: did you mean decode?"},
+        {{"--role", "prefill decode"},
+         "--role \"prefill decode\": takes one word, and this is not one of "
+         "prefill decode: did you mean prefill?"},
+        {{"--role", "prefil,decode"},
+         "--role prefil,decode: takes one word, and this is not one of "
+         "prefill decode: did you mean prefill?"},
+        {{"--name="}, "--name \"\": must be 1 to 7 bytes long"},
         {{"--name=abcdefgh"}, "--name abcdefgh: must be 1 to 7 bytes long"},
         {{"--name=xy"}, "--name xy: must be without x"},
         {{"--address=a:0"},
@@ -137,7 +145,7 @@ static void test_mistakes(void)
          "a multiple of 16"},
         {{"--rate", "5"}, "--rate 5: must be a number from 0.5 to 4"},
         {{"--rate=nan"}, "--rate nan: must be a number"},
-        {{"--rate="}, "--rate : must be a number"},
+        {{"--rate="}, "--rate \"\": must be a number"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {

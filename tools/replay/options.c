@@ -248,6 +248,11 @@ int replay_list_names(const char *option, const char *text,
     while (rest) {
         const char *word = strsep(&rest, ",");
 
+        if (strchr(word, ' '))
+            return error_say(error, REPLAY_LIST_ERROR_BYTES, -EINVAL,
+                             "--%s \"%.40s\": names are separated by commas "
+                             "without blanks",
+                             option, word);
         if (list->count == REPLAY_LIST_MAX ||
             option_set(&one, word, why, sizeof why) != 0)
             return error_say(error, REPLAY_LIST_ERROR_BYTES, -EINVAL,
