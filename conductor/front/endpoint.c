@@ -366,13 +366,14 @@ void endpoint_set_no_memory(struct openai_error *error)
 
 int endpoint_set_unready(const struct front *front, struct openai_error *error)
 {
-    const char *lacks = service_lacks(front->native);
-    char code[sizeof(error->code)];
+    char code[sizeof(error->code)], drained[SERVICE_DRAINED_BYTES];
+    const char *lacks = service_lacks(front->native, drained);
 
     if (!lacks || !*lacks)
         return openai_error_set(error, 503, "no_ready_instance", NULL,
-                                "no instance is ready to take the request");
+                                "no instance is ready to take the request%s",
+                                drained);
     snprintf(code, sizeof(code), "no_%s_instance", lacks);
-    return openai_error_set(error, 503, code, NULL, "no %s instance is ready",
-                            lacks);
+    return openai_error_set(error, 503, code, NULL, "no %s instance is ready%s",
+                            lacks, drained);
 }

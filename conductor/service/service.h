@@ -266,9 +266,14 @@ const struct service_model_info *service_model(const struct service *service);
  * take requests. */
 bool service_ready(const struct service *service);
 
+#define SERVICE_DRAINED_BYTES 40
+
 /* Returns NULL if the service is ready; else the role without a ready instance,
- * "prefill" or "decode", or "" for both. Static. */
-const char *service_lacks(const struct service *service);
+ * "prefill" or "decode", or "" for both; static. `drained` becomes
+ * ": all 2 are drained" if operators drained all instances of that role, else
+ * "". O(instances). */
+const char *service_lacks(const struct service *service,
+                          char drained[SERVICE_DRAINED_BYTES]);
 
 /*
  * The metrics of all models in Prometheus's text format, piece by piece.

@@ -244,6 +244,13 @@ class NotReady(Case):
         cluster.wait_ready(1, 1)
         self.assertEqual(cluster.api.get('/ready').status, 200)
         self.assertEqual(cluster.api.complete(TEXT).status, 200)
+        cluster.api.post('/admin/instances/p0/drain').ok()
+        self.refused(cluster, 'no_prefill_instance',
+                     'no prefill instance is ready: the only one is drained')
+        cluster.api.post('/admin/instances/d0/drain').ok()
+        self.refused(cluster, 'no_ready_instance',
+                     'no instance is ready to take the request: all 2 are '
+                     'drained')
 
 
 class Slo(Case):

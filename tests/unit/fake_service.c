@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "conductor/json/text_buf.h"
 #include "conductor/service/ticket/gateway.h"
 
@@ -128,8 +129,11 @@ bool service_ready(const struct service *service)
     return service->ready;
 }
 
-const char *service_lacks(const struct service *service)
+const char *service_lacks(const struct service *service,
+                          char drained[SERVICE_DRAINED_BYTES])
 {
+    text_copy(drained, SERVICE_DRAINED_BYTES,
+              service->drained ? service->drained : "");
     if (service->ready)
         return NULL;
     return service->lacks ? service->lacks : "";

@@ -18,8 +18,9 @@ struct service_request {
 struct service {
     struct service_model_info model;
     bool ready;
-    const char *lacks; /* while not ready; NULL: everything */
-    int submit_errno;  /* submit fails with this, once `allowed` is used up */
+    const char *lacks;   /* while not ready; NULL: everything */
+    const char *drained; /* ": all 2 are drained"; NULL = not */
+    int submit_errno;    /* submit fails with this, once `allowed` is used up */
     size_t allowed;
     struct service_request *requests[FAKE_CALLS];
     size_t n_requests;

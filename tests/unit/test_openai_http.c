@@ -425,7 +425,13 @@ static void test_submit_fails(void)
     client_post(c, "/v1/completions", "", "{\"prompt\":[1]}");
     ANSWERED(c, 503);
     HAS(c, "no_prefill_instance");
-    HAS(c, "no prefill instance is ready");
+    HAS(c, "no prefill instance is ready\"");
+    f.service.drained = ": all 2 are drained";
+    c->n = 0;
+    client_post(c, "/v1/completions", "", "{\"prompt\":[1]}");
+    ANSWERED(c, 503);
+    HAS(c, "no prefill instance is ready: all 2 are drained\"");
+    f.service.drained = NULL;
     /* No worker has registered yet: nothing to check an id against. */
     f.service.model.vocab = 0;
     f.service.model.window_tokens = 0;

@@ -89,8 +89,8 @@ static void say_share(const struct service_request *request,
                  name);
 }
 
-/* Writes ": all 2 are drained" if no other instance has the role, else "". */
-static void say_drained(const struct service *s, unsigned role, char text[40])
+void request_say_drained(const struct service *s, unsigned role,
+                         char text[SERVICE_DRAINED_BYTES])
 {
     unsigned all = 0, drained = 0;
 
@@ -105,9 +105,9 @@ static void say_drained(const struct service *s, unsigned role, char text[40])
     }
     *text = '\0';
     if (all == 1 && drained == 1)
-        snprintf(text, 40, ": the only one is drained");
+        snprintf(text, SERVICE_DRAINED_BYTES, ": the only one is drained");
     else if (all > 0 && drained == all)
-        snprintf(text, 40, ": all %u are drained", all);
+        snprintf(text, SERVICE_DRAINED_BYTES, ": all %u are drained", all);
 }
 
 /* No instance is ready; after a retry, with the last failure. */
@@ -119,9 +119,9 @@ static void say_none(const struct service_request *request,
         order->reason == DISPATCH_NO_PREFILL ? "prefill" : "decode";
     const char *failed =
         request->dispatch.retries ? "; the last one failed: " : "";
-    char drained[40];
+    char drained[SERVICE_DRAINED_BYTES];
 
-    say_drained(
+    request_say_drained(
         s, order->reason == DISPATCH_NO_PREFILL ? ROLE_PREFILL : ROLE_DECODE,
         drained);
 

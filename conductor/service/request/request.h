@@ -352,4 +352,10 @@ void request_end(struct service_request *request, enum metrics_outcome outcome,
  * worker and in no list. */
 void request_free(struct service_request *request);
 
+/* Writes ": all 2 are drained" if operators drained all instances that have one
+ * of the roles (a mask of ROLE_PREFILL and ROLE_DECODE), else "".
+ * O(instances). */
+void request_say_drained(const struct service *service, unsigned roles,
+                         char text[SERVICE_DRAINED_BYTES]);
+
 #endif

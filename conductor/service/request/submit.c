@@ -164,14 +164,19 @@ const struct service_model_info *service_model(const struct service *service)
 
 bool service_ready(const struct service *service)
 {
-    return !service_lacks(service);
+    return instances_count(service, ROLE_PREFILL, NULL) > 0 &&
+           instances_count(service, ROLE_DECODE, NULL) > 0;
 }
 
-const char *service_lacks(const struct service *service)
+const char *service_lacks(const struct service *service,
+                          char drained[SERVICE_DRAINED_BYTES])
 {
     bool prefill = instances_count(service, ROLE_PREFILL, NULL) > 0;
     bool decode = instances_count(service, ROLE_DECODE, NULL) > 0;
 
+    request_say_drained(
+        service, (prefill ? 0 : ROLE_PREFILL) | (decode ? 0 : ROLE_DECODE),
+        drained);
     if (prefill)
         return decode ? NULL : "decode";
     return decode ? "prefill" : "";
