@@ -9,10 +9,8 @@
 #include <time.h>
 
 /* Fewer than these say nothing about a share. */
-#define RESPONSES_LEAST 20
 #define TIMERS_LEAST 30
 #define FIRST_TOKENS_LEAST 20
-#define PROMISES_LEAST 100
 #define PROMPT_TOKENS_LEAST 1000
 #define PATHS_LEAST 3
 /* Points of the history that make up its last minute. */
@@ -161,11 +159,10 @@ static void read_losses(struct findings *f, const struct check *check)
 static void read_responses(struct findings *f, const struct check *check)
 {
     const char *name = "conductor_http_responses_total";
-    double all = readings_rise(f->r, name, NULL);
+    double failed = readings_rise(f->r, name, "class=\"5xx\"");
 
-    if (all >= RESPONSES_LEAST)
-        judge(f, check, "", readings_rise(f->r, name, "class=\"5xx\"") / all,
-              "%s", "");
+    if (failed >= check->least)
+        judge(f, check, "", failed / readings_rise(f->r, name, NULL), "%s", "");
 }
 
 /* An expired certificate fails only the first of both checks. */
@@ -214,12 +211,17 @@ static void read_memory(struct findings *f, const struct check *check)
 
 static void read_lag(struct findings *f, const struct check *check)
 {
+    double cores = sum(f, "conductor_cpu_limit_cores");
+    char most[60] = "";
+
+    if (cores > 0)
+        snprintf(most, sizeof most, " of %.2f that it may use", cores);
     judge(f, check, "",
           readings_above(f->r, "conductor_loop_lag_seconds", "0.02",
                          TIMERS_LEAST),
-          "the process used %.2f of a core",
-          readings_rise(f->r, "process_cpu_seconds_total", NULL) /
-              f->r->over_s);
+          "the process used %.2f cores%s",
+          readings_rise(f->r, "process_cpu_seconds_total", NULL) / f->r->over_s,
+          most);
 }
 
 static void read_events_of(struct findings *f, const struct check *check,
@@ -341,12 +343,12 @@ static void read_rejections(struct findings *f, const struct check *check)
 
 static void read_promises(struct findings *f, const struct check *check)
 {
-    double all = readings_rise(f->r, "conductor_promises_total", NULL);
+    double broken =
+        readings_rise(f->r, "conductor_promises_broken_total", NULL);
 
-    if (all >= PROMISES_LEAST)
+    if (broken >= check->least)
         judge(f, check, "",
-              readings_rise(f->r, "conductor_promises_broken_total", NULL) /
-                  all,
+              broken / readings_rise(f->r, "conductor_promises_total", NULL),
               "%s", "");
 }
 
@@ -440,7 +442,7 @@ const struct check checks[] = {
      "ConductorInstanceUnready", "ready", 1, true, UNIT_COUNT, read_instances,
      0},
     {"responses_5xx", "requests fail", "requests-fail", "ConductorFailing",
-     "answers with 5xx", 0.02, false, UNIT_SHARE, read_responses, 0},
+     "answers with 5xx", 0.02, false, UNIT_SHARE, read_responses, 3},
     {"state_up", "Redis is away", "redis-away", "ConductorRedisAway", "up", 1,
      true, UNIT_COUNT, read_state, 0},
     {"state_missing", "work of other conductors is not known", "redis-away",
@@ -470,7 +472,7 @@ const struct check checks[] = {
      read_rejections, 20},
     {"promises", "promises of TTFT are broken", "promises-broken",
      "ConductorPromisesBroken", "late", 0.01, false, UNIT_SHARE, read_promises,
-     0},
+     3},
     {"ttft", "TTFT is up", "ttft-up", "ConductorTtftUp",
      "median of the last minute divided by that before", 2, false, UNIT_TIMES,
      read_ttft, 0},

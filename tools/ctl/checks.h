@@ -32,7 +32,8 @@ struct check {
     bool below;
     enum check_unit unit;
     check_reader *read;
-    double least; /* requests, fewer than which say nothing; 0 = none */
+    double least; /* fewer requests, failures or broken promises than this say
+                     nothing; 0 = no such bound */
 };
 
 /* The checks in the order in which they are printed: first what stops requests,
