@@ -76,6 +76,19 @@ class Ctl(Case):
         self.assertIn('conductor_requests_total{outcome="completed"} 2', lines)
         self.assertTrue(all('requests_total' in line for line in lines))
         self.assertIn('# HELP', self.good(cluster, 'metrics'))
+        samples = {(s['name'], *s['labels'].items()): s['value'] for s in
+                   json.loads(self.good(cluster, '--json', 'metrics'))}
+        self.assertEqual(samples['conductor_requests_total',
+                                 ('outcome', 'completed')], 2)
+        self.assertEqual(samples['conductor_instance_ready',
+                                 ('instance', 'p0')], 1)
+        self.assertEqual(len(samples), sum(
+            line[:1] not in ('#', '')
+            for line in self.good(cluster, 'metrics').splitlines()))
+        one, = json.loads(self.good(cluster, '--json', 'metrics',
+                                    'requests_total{outcome="completed"'))
+        self.assertEqual(one, {'name': 'conductor_requests_total', 'value': 2,
+                               'labels': {'outcome': 'completed'}})
         self.bad(cluster.ports['http'], ('metrics', 'no such'), 1,
                  'metrics: "no such": in no line')
 
@@ -238,8 +251,8 @@ class Ctl(Case):
                             (('stauts',), '"stauts"'),
                             (('drian', 'a'), 'did you mean drain?'),
                             (('xyzzy',), 'no such command; try'),
-                            (('--json', 'metrics'),
-                             '--json: metrics has no such option'),
+                            (('--json', 'status'),
+                             '--json: status has no such option'),
                             (('--wait', 'undrain', 'a'),
                              '--wait: undrain has no such option'),
                             (('--limit', '5', 'status'), '--limit: status'),

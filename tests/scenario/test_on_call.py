@@ -206,7 +206,14 @@ class Diagnosed(Case):
         self.assertIn('Connection refused', errors)
         server = Engine(lambda request, send: send(reply(200, b'[1]')))
         self.addCleanup(server.stop)
-        server.metrics = 'conductor_build_info{version="\x1b[2J'
+        server.metrics = 'vllm:num_requests_running 1\n'
+        status, out, errors = self.diagnose(server.port)
+        self.assertEqual((status, out), (2, ''))
+        self.assertEqual(errors, (
+            f'conductorctl: 127.0.0.1:{server.port}/metrics: has no '
+            "conductor_build_info, so this is not a conductor's address "
+            '(address from --address)\n'))
+        server.metrics = 'conductor_build_info{version="\x1b[2J"} 1\n'
         status, out, errors = self.diagnose(server.port)
         self.assertEqual((status, out), (2, ''))
         self.assertIn('no JSON object', errors)
@@ -232,7 +239,8 @@ class Diagnosed(Case):
             cache_salt=secrets['key'], user=secrets['key']).ok()
         log = self.write('the.log', cluster.conductor.log() + (
             f'x http://u:{secrets["password"]}@h/p?prompt={secrets["query"]} '
-            f'Authorization: Bearer {secrets["bearer"]}\nlast line\n'))
+            f'Authorization: Bearer {secrets["bearer"]}\n'
+            f'x api_token={secrets["bearer"]}\nlast line\n'))
         # One of a later version may have options that this one does not know.
         with open(os.path.join(self.folder, 'conductor.json'),
                   encoding='utf-8') as f:
@@ -241,10 +249,13 @@ class Diagnosed(Case):
                 'later_url': f'http://h/p?api-key={secrets["query"]}',
                 'later_headers': {'Authorization': secrets['bearer']}}))
         options = ('-k', key_file, '--log', log, '--config', config,
-                   '--bundle', os.path.join(self.folder, 'b.json'))
+                   '--bundle', self.write('b.json', 'long' * 100000))
+        os.chmod(os.path.join(self.folder, 'b.json'), 0o644)
         status, out, errors = self.diagnose(cluster.ports['admin'], *options)
         self.assertEqual((status, errors), (0, ''), out)
-        text = read_file(self.folder, 'b.json')
+        path = os.path.join(self.folder, 'b.json')
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+        text = read_file(path)
         for name, secret in secrets.items():
             self.assertFalse(secret in text, name)
         bundle = json.loads(text)

@@ -243,12 +243,23 @@ static void test_scrub(void)
         {"http://h:1/p", "http://h:1/p"},
         {"GET /admin/blocks?prompt=S+S 200", "GET /admin/blocks?- 200"},
         {"what? yes=no", "what? yes=no"},
-        {"Authorization: Bearer S, bearer S",
-         "Authorization: Bearer - bearer -"},
+        {"Authorization: Bearer S, bearer S", "Authorization: -"},
+        {"with Bearer S, bearer S", "with Bearer - bearer -"},
         {"x-request-id 'S S', traceparent 'S'", "x-request-id '-'"},
         {"x-request-id 'S'S'\n'", "x-request-id '-'\n'"},
-        {"Authorization: Basic S=, bearer \"S\"",
-         "Authorization: Basic - bearer \"-\""},
+        {"by Basic S=, bearer \"S\"", "by Basic - bearer \"-\""},
+        {"authorization: S S\nnext", "authorization: -\nnext"},
+        {"{\"Authorization\": \"Token S\", \"a\": 1}",
+         "{\"Authorization\": \"-\", \"a\": 1}"},
+        {"{\\\"api_key\\\": \\\"S\\\"}", "{\\\"api_key\\\": \\\"-\"}"},
+        {"Cookie: a=S; b=S", "Cookie: -"},
+        {"key=S token=S, access_token: S", "key=- token=- access_token: -"},
+        {"key = S, X-Api-Key:S", "key = - X-Api-Key:-"},
+        {"PASSWORD='S' MY_SECRET=\"S\"", "PASSWORD='-' MY_SECRET=\"-\""},
+        {"key_file=/k prompt_tokens=3 api_keys: open",
+         "key_file=/k prompt_tokens=3 api_keys: open"},
+        {"key=", "key="},
+        {"=:", "=:"},
         {"redis://u:S'S\"S@h", "redis://-@h"},
         {"http://h/p?api-key=S", "http://h/p?-"},
         {"http://h/p?k2=S&b=S", "http://h/p?-"},
@@ -266,9 +277,72 @@ static void test_scrub(void)
     }
 }
 
+/* Shares are judged from three failures on, however many requests there are. */
+static void test_failures(void)
+{
+    static const struct {
+        int of, failed;
+        bool found;
+    } cases[] = {{2, 2, false},   {3, 3, true},   {1, 1, false},
+                 {100, 2, false}, {100, 3, true}, {1000, 3, false}};
+    char line[400];
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        snprintf(line, sizeof line,
+                 "conductor_http_responses_total{class=\"2xx\"} %d\n"
+                 "conductor_http_responses_total{class=\"5xx\"} %d\n",
+                 cases[i].of - cases[i].failed, cases[i].failed);
+        finds("", line, cases[i].found ? "responses_5xx" : NULL, "");
+        snprintf(line, sizeof line,
+                 "conductor_promises_total %d\n"
+                 "conductor_promises_broken_total{cause=\"other\"} %d\n",
+                 2 * cases[i].of, cases[i].failed);
+        finds("", line, cases[i].found ? "promises" : NULL, "");
+    }
+}
+
+static void test_json(void)
+{
+    static const char *const pairs[][2] = {
+        {"a 1", "{\"name\": \"a\", \"labels\": {}, \"value\": 1}"},
+        {"a{} 1.5", "{\"name\": \"a\", \"labels\": {}, \"value\": 1.5}"},
+        {"a{x=\"1\",y=\"q\\\"} {\\\\,\\n\"} 4e1",
+         "{\"name\": \"a\", \"labels\": {\"x\": \"1\", "
+         "\"y\": \"q\\\"} {\\\\,\\n\"}, \"value\": 40}"},
+        {"a 9007199254740993000",
+         "{\"name\": \"a\", \"labels\": {}, \"value\": 9.007199254740992e18}"},
+        {"a{le=\"+Inf\"} NaN",
+         "{\"name\": \"a\", \"labels\": {\"le\": \"+Inf\"}, \"value\": null}"},
+        {"a -Inf", "{\"name\": \"a\", \"labels\": {}, \"value\": null}"},
+        {"a{x} 1",
+         "{\"name\": \"a\", \"labels\": {\"x\": \"\"}, \"value\": 1}"},
+    };
+
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        struct samples s;
+
+        CU_ASSERT_EQUAL_FATAL(samples_cut(strdup(pairs[i][0]), &s), 0);
+        CU_ASSERT_EQUAL_FATAL(s.n, 1);
+        json_t *json = sample_json(&s.all[0]);
+        char *text = json_dumps(json, JSON_REAL_PRECISION(15));
+        json_t *wanted = json_loads(pairs[i][1], 0, NULL);
+        char *other = json_dumps(wanted, JSON_REAL_PRECISION(15));
+        CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(other);
+        CU_ASSERT_STRING_EQUAL(text, other);
+        free(text);
+        free(other);
+        json_decref(json);
+        json_decref(wanted);
+        samples_free(&s);
+    }
+}
+
 static const struct suite_test tests[] = {
-    {"limits", test_limits}, {"least", test_least},   {"order", test_order},
-    {"bound", test_bound},   {"labels", test_labels}, {"damaged", test_damaged},
-    {"scrub", test_scrub},
+    {"limits", test_limits}, {"least", test_least},
+    {"order", test_order},   {"bound", test_bound},
+    {"labels", test_labels}, {"damaged", test_damaged},
+    {"scrub", test_scrub},   {"failures", test_failures},
+    {"json", test_json},
 };
 SUITE("ctl_diagnose", tests)

@@ -43,10 +43,14 @@ static int refused(const struct ctl *ctl, const char *path,
     const json_t *error = json_object_get(json, "error");
     const char *message = json_string_value(json_object_get(error, "message"));
     bool key = answer->status == 401;
-    char text[700];
+    char text[700], unknown[CTL_FROM_BYTES + 80];
 
+    snprintf(unknown, sizeof unknown,
+             "no reason is given; is this a conductor's address? (address from "
+             "%s)",
+             ctl->from);
     snprintf(text, sizeof text, "%d: %s%s", answer->status,
-             message ? message : "no reason is given",
+             message ? message : unknown,
              !key ? ""
              : *ctl->server.authorization
                  ? " (the key in --key-file is wrong)"
@@ -76,7 +80,7 @@ int ctl_try(struct ctl *ctl, const char *body, const char *path, json_t **json,
     const struct trouble to = {error, size};
     struct exchange_answer answer;
     json_error_t why = {.text = ""};
-    char text[256];
+    char text[256 + CTL_FROM_BYTES];
     int rc = 0;
 
     if (ask(ctl, body, path, &answer, to))
@@ -87,8 +91,10 @@ int ctl_try(struct ctl *ctl, const char *body, const char *path, json_t **json,
     if (answer.status != 200 && (!*json || json_object_get(*json, "error"))) {
         rc = refused(ctl, path, &answer, to);
     } else if (!json_is_object(*json)) {
-        snprintf(text, sizeof text, "the answer is no JSON object%s%s",
-                 *why.text ? ": " : "", why.text);
+        snprintf(text, sizeof text,
+                 "the answer is no JSON object%s%s; is this a conductor's "
+                 "address? (address from %s)",
+                 *why.text ? ": " : "", why.text, ctl->from);
         rc = fail(ctl, path, text, to);
     }
     if (rc) { /* the caller may free what it has */

@@ -3,10 +3,13 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/json_fields.h"
 #include "base/options.h"
@@ -46,6 +49,57 @@ static void scrub_quoted(char *text, const char *begin)
     }
 }
 
+static bool in_name(char c)
+{
+    return isalnum((unsigned char)c) || c == '_' || c == '-';
+}
+
+/* Returns the length of what is secret at `value`, behind '=' or ':' and a name
+ * of n bytes; 0 = nothing. */
+static size_t secret_behind(const char *name, size_t n, const char *value)
+{
+    static const struct {
+        const char *end;
+        bool line; /* the value has several words */
+    } names[] = {
+        {"authorization", true}, {"cookie", true},       {"auth", false},
+        {"credential", false},   {"credentials", false}, {"key", false},
+        {"pass", false},         {"passwd", false},      {"password", false},
+        {"pwd", false},          {"salt", false},        {"secret", false},
+        {"token", false},
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        size_t m = strlen(names[i].end);
+
+        if (m <= n && strncasecmp(name + n - m, names[i].end, m) == 0)
+            return names[i].line ? strcspn(value, "\r\n\"") : word(value);
+    }
+    return 0;
+}
+
+/* Replaces values of names that are secret: `name=value`, `name: value`, and
+ * the same with quotes around both. */
+static void scrub_named(char *text)
+{
+    for (char *at = text; (at = strpbrk(at, "=:"));) {
+        char *end = at;
+
+        while (end > text && strchr("\"'\\ ", end[-1]))
+            end--;
+        char *name = end;
+        while (name > text && in_name(name[-1]))
+            name--;
+        at++;
+        char *value = at + strspn(at, " \t\\\"'");
+        size_t n = secret_behind(name, (size_t)(end - name), value);
+        if (n > 0) {
+            replace(value, n, "-");
+            at = value + 1;
+        }
+    }
+}
+
 /* Replaces the word behind `begin`, also one in quotes. */
 static void scrub_word(char *text, const char *begin)
 {
@@ -73,6 +127,7 @@ void bundle_scrub(char *text)
         if (name > 0 && at[1 + name] == '=')
             replace(at + 1, word(at + 1), "-");
     }
+    scrub_named(text);
     scrub_word(text, "bearer ");
     scrub_word(text, "basic ");
     scrub_quoted(text, "x-request-id '");
@@ -249,6 +304,24 @@ static int write_all(const json_t *all, FILE *f)
     return fprintf(f, "\n}\n") < 0 ? errno : 0;
 }
 
+/* Opens and empties a file that only its owner may read, also one that was
+ * there with other rights; a pipe or a terminal stays as it is. Returns the
+ * stream, or NULL with errno set. */
+static FILE *open_private(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    struct stat st;
+    FILE *f = NULL;
+
+    if (fd >= 0 && fstat(fd, &st) == 0 &&
+        (!S_ISREG(st.st_mode) ||
+         (fchmod(fd, 0600) == 0 && ftruncate(fd, 0) == 0)))
+        f = fdopen(fd, "w");
+    if (fd >= 0 && !f)
+        close(fd);
+    return f;
+}
+
 int bundle_write(const struct ctl *ctl, const struct readings *r,
                  const json_t *diagnosis)
 {
@@ -259,7 +332,7 @@ int bundle_write(const struct ctl *ctl, const struct readings *r,
         options_complain(CTL_NAME, "--bundle: out of memory");
         return 1;
     }
-    FILE *f = fopen(ctl->bundle, "we");
+    FILE *f = open_private(ctl->bundle);
     rc = f ? write_all(all, f) : errno;
     if (f && fclose(f) && rc == 0)
         rc = errno;

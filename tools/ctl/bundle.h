@@ -10,7 +10,9 @@
  * Removes from a text, in place, what may be a secret or a client's:
  * - in a URL, all before '@', as the password of Redis
  * - behind '?', what has the form of parameters
- * - the word behind "Bearer "
+ * - the word behind "Bearer " and "Basic "
+ * - the word behind a name that ends with key, token, secret, password or the
+ *   like, and '=' or ':'; the rest of the line behind Authorization and Cookie
  * - what clients call requests and traces, as the log says it between quotes
  */
 void bundle_scrub(char *text);
@@ -21,7 +23,8 @@ void bundle_scrub(char *text);
  * Texts are scrubbed; of the decisions, what clients call their requests and
  * sessions is left out; of the configuration, members whose name says that they
  * are secret. A file that cannot be read is named in the bundle, with the
- * reason. Returns 0, or 1 after printing the error.
+ * reason. Only its owner may read the file. Returns 0, or 1 after printing the
+ * error.
  */
 [[nodiscard]] int bundle_write(const struct ctl *ctl, const struct readings *r,
                                const json_t *diagnosis);

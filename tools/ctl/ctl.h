@@ -19,7 +19,7 @@ struct ctl {
     double limit_s; /* of a drain, in s; 0 = no limit */
     bool wait;      /* drain: until the instance has no work */
     bool once;      /* top: print one frame, without a screen */
-    bool json;      /* diagnose, explain, instances: print JSON */
+    bool json;      /* diagnose, explain, instances, metrics: print JSON */
     /* diagnose: */
     double over_s;      /* time between its two readings, in s */
     const char *bundle; /* file to write for a bug report; NULL = none */

@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "base/text.h"
 #include "tools/ctl/ctl.h"
+#include "tools/ctl/readings.h"
 #include "tools/ctl/where.h"
 
 static const struct option_usage usage = {
@@ -175,21 +176,46 @@ static int reload(struct ctl *ctl, const struct option_list *)
     return 0;
 }
 
+/* Appends the sample of a line, if it is one. */
+static void append_sample(json_t *list, const char *line)
+{
+    struct samples one;
+    char *copy = strdup(line);
+
+    if (!copy || samples_cut(copy, &one))
+        return;
+    if (one.n == 1)
+        json_array_append_new(list, sample_json(&one.all[0]));
+    samples_free(&one);
+}
+
 static int show_metrics(struct ctl *ctl, const struct option_list *words)
 {
     const char *part = words->count > 1 ? words->items[1] : NULL;
+    json_t *list = json_array();
     char *text, *at, *line;
     bool found = false;
 
-    if (ctl_text(ctl, "/metrics", &text, NULL))
+    if (ctl_text(ctl, "/metrics", &text, NULL)) {
+        json_decref(list);
         return 1;
+    }
     at = text;
     while ((line = strsep(&at, "\n")))
         if (*line && (part ? *line != '#' && strstr(line, part) : true)) {
-            printf("%s\n", ctl_tame(line));
+            if (ctl->json)
+                append_sample(list, line);
+            else
+                printf("%s\n", ctl_tame(line));
             found = true;
         }
     free(text);
+    if (ctl->json && found) {
+        /* As many digits as /metrics has. */
+        json_dumpf(list, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
+        printf("\n");
+    }
+    json_decref(list);
     if (!found)
         options_complain(
             CTL_NAME, "metrics: \"%s\": in no line; without TEXT all are shown",
@@ -244,10 +270,10 @@ static bool may_have(const struct ctl *ctl, const char *command)
     const struct {
         const char *option;
         bool set;
-        const char *commands[4]; /* NULL after the last */
+        const char *commands[5]; /* NULL after the last */
     } all[] = {
         {"bundle", ctl->bundle, {"diagnose"}},
-        {"json", ctl->json, {"diagnose", "explain", "instances"}},
+        {"json", ctl->json, {"diagnose", "explain", "instances", "metrics"}},
         {"limit", ctl->limit_s > 0, {"drain"}},
         {"log", ctl->log, {"diagnose"}},
         {"once", ctl->once, {"top"}},
@@ -342,7 +368,7 @@ int main(int argc, char **argv)
         {"config", OPTION_TEXT, &ctl.config, "FILE", 0, 0,
          "diagnose: configuration for the bundle"},
         {"json", OPTION_FLAG, &ctl.json, NULL, 0, 0,
-         "diagnose, explain, instances: print JSON"},
+         "diagnose, explain, instances, metrics: print JSON"},
         {"key-file", OPTION_TEXT, &key_file, "FILE", 0, 0,
          "file with the key of the conductor's admin_key_file", .letter = 'k'},
         {"limit", OPTION_NUMBER, &ctl.limit_s, "S", 0.001, 86400,

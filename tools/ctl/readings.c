@@ -109,6 +109,46 @@ const char *sample_label(const struct sample *sample, const char *label,
     return ctl_tame(text);
 }
 
+/* Copies text up to `end`, without escapes, to `to`, which has room for it.
+ * Returns where `end` is, or the end of the text. */
+static const char *copy_until(const char *at, char end, char *to)
+{
+    while (*at && *at != end) {
+        bool escaped = *at == '\\' && at[1];
+
+        at += escaped;
+        *to++ = (char)(escaped && *at == 'n' ? '\n' : *at);
+        at++;
+    }
+    *to = '\0';
+    return at;
+}
+
+json_t *sample_json(const struct sample *sample)
+{
+    json_t *labels = json_object(), *value;
+    const char *at = sample->labels;
+    char *name = malloc(strlen(at) + 1), *text = malloc(strlen(at) + 1);
+
+    while (name && text && *at) {
+        at = copy_until(at, '=', name);
+        at = copy_until(at + (*at == '='), '"', text); /* the opening quote */
+        at = copy_until(at + (*at == '"'), '"', text);
+        at += *at == '"';
+        at += *at == ',';
+        json_object_set_new(labels, name, json_string(text));
+    }
+    free(name);
+    free(text);
+    /* Integers up to 2^53 are exact. */
+    value = fabs(sample->value) <= 9007199254740992 &&
+                    floor(sample->value) == sample->value
+                ? json_integer((json_int_t)sample->value)
+                : json_real(sample->value);
+    return json_pack("{s:s, s:o, s:o?}", "name", sample->name, "labels", labels,
+                     "value", value);
+}
+
 double readings_rise(const struct readings *r, const char *name,
                      const char *part)
 {
@@ -153,11 +193,19 @@ int readings_take(struct ctl *ctl, double over_s, struct readings *r)
     };
     const struct timespec pause = {(time_t)over_s,
                                    (long)(fmod(over_s, 1) * 1e9)};
-    char error[1024];
+    char error[1024], name[REPLAY_SERVER_NAME_BYTES];
     int64_t date_s = 0;
 
     *r = (struct readings){.over_s = over_s, .clock_ahead_s = NAN};
     int rc = read_metrics(ctl, &r->before, NULL);
+    if (rc == 0 && !samples_next(&r->before, "conductor_build_info", NULL)) {
+        replay_server_name(&ctl->server, name);
+        options_complain(CTL_NAME,
+                         "%s/metrics: has no conductor_build_info, so this is "
+                         "not a conductor's address (address from %s)",
+                         name, ctl->from);
+        rc = 1;
+    }
     if (rc == 0) {
         nanosleep(&pause, NULL);
         rc = read_metrics(ctl, &r->now, &date_s);

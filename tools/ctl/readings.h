@@ -50,6 +50,11 @@ const struct sample *samples_next(const struct samples *samples,
 const char *sample_label(const struct sample *sample, const char *label,
                          char *text, size_t size);
 
+/* Returns a sample as {"name", "labels", "value"}, owned, or NULL when out of
+ * memory. A whole number is an integer; NaN and infinity, which JSON lacks, are
+ * null. */
+json_t *sample_json(const struct sample *sample);
+
 /* Returns how much the sum of a counter has risen between the two readings. */
 double readings_rise(const struct readings *r, const char *name,
                      const char *part);
@@ -61,7 +66,8 @@ double readings_above(const struct readings *r, const char *name,
                       const char *le, double least);
 
 /* Reads everything. Returns 0 with *r, which the caller frees; or 1 after
- * printing the error. Takes over_s. */
+ * printing the error, as for an address that is not a conductor's. Takes
+ * over_s. */
 [[nodiscard]] int readings_take(struct ctl *ctl, double over_s,
                                 struct readings *r);
 void readings_free(struct readings *r);
