@@ -2,16 +2,15 @@
 #include "base/frame_conn.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "base/frame_conn_internal.h"
 #include "base/loop/loop.h"
+#include "base/loop/net.h"
 #include "base/socket.h"
 #include "base/stream/stream.h"
 #include "base/tls.h"
@@ -211,6 +210,7 @@ static void on_sent(void *arg)
 /* Answers plain frames that came where TLS was expected with a plain ERROR. */
 static void refuse_plain(struct frame_conn *c)
 {
+    struct loop *loop = stream_loop_base(c->streams);
     int fd = stream_fd(c->stream);
     struct wire_buf buf;
     char rest[4096];
@@ -220,10 +220,10 @@ static void refuse_plain(struct frame_conn *c)
                         "this port speaks TLS: give --tls-ca FILE with the "
                         "authorities to trust");
     if (!buf.failed) /* if it cannot be sent, the end of the connection tells */
-        (void)!send(fd, buf.data, buf.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        (void)!net_write(loop, fd, &(struct iovec){buf.data, buf.len}, 1);
     /* Reads the rest: closing with unread input resets the connection, which
      * may discard the ERROR. */
-    for (int i = 0; i < 64 && recv(fd, rest, sizeof(rest), MSG_DONTWAIT) ==
+    for (int i = 0; i < 64 && net_read(loop, fd, rest, sizeof(rest)) ==
                                   (ssize_t)sizeof(rest);
          i++)
         ;
@@ -269,7 +269,7 @@ int frame_conn_start(struct frame_conn *c, int fd)
                                            .max_input = STREAM_INPUT_BYTES};
     size_t n = byte_queue_length(&c->early);
 
-    socket_tune(fd);
+    socket_tune(stream_loop_base(c->streams), fd);
     c->ssl = NULL;
     c->stream = stream_new(c->streams, fd, &options, &ops, c);
     if (!c->stream ||
@@ -337,10 +337,7 @@ int frame_conn_detach(struct frame_conn *c)
     if (c->ending || c->flushing || !c->stream)
         return -ENOTCONN;
     stream_push(c->stream);
-    if (stream_unsent(c->stream) > 0)
-        return -EAGAIN;
-    int own = fcntl(stream_fd(c->stream), F_DUPFD_CLOEXEC, 0);
-    return own >= 0 ? own : -errno;
+    return stream_unsent(c->stream) > 0 ? -EAGAIN : stream_release(c->stream);
 }
 
 int frame_conn_full(const struct frame_conn *c)

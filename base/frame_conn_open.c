@@ -2,17 +2,16 @@
 #include <errno.h>
 #include <event2/dns.h>
 #include <event2/util.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <openssl/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/frame_conn_internal.h"
 #include "base/loop/dns.h"
 #include "base/loop/libevent.h"
+#include "base/loop/net.h"
 #include "base/socket.h"
 #include "base/stream/stream.h"
 
@@ -46,7 +45,8 @@ int frame_conn_peer_host(const struct frame_conn *c, char *out, size_t cap)
     char port[8];
 
     return c->stream
-               ? socket_peer(stream_fd(c->stream), out, cap, port, sizeof(port))
+               ? socket_peer(stream_loop_base(c->streams), stream_fd(c->stream),
+                             out, cap, port, sizeof(port))
                : -ENOTCONN;
 }
 
@@ -54,17 +54,17 @@ struct frame_conn *frame_conn_new(struct stream_loop *streams, int fd,
                                   const struct frame_conn_limits *limits,
                                   const struct frame_conn_ops *ops, void *arg)
 {
+    struct loop *loop = stream_loop_base(streams);
     char host[MSG_HOST_MAX], port[8];
     struct frame_conn *c = conn_alloc(streams, limits, ops, arg);
 
     if (!c) {
-        close(fd);
+        net_close(loop, fd);
         return NULL;
     }
-    if (socket_peer(fd, host, sizeof(host), port, sizeof(port)) < 0)
+    if (socket_peer(loop, fd, host, sizeof(host), port, sizeof(port)) < 0)
         snprintf(host, sizeof(host), "?");
     snprintf(c->peer, sizeof(c->peer), "%s:%s", host, port);
-    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     if (frame_conn_start(c, fd) < 0) {
         frame_conn_destroy(c);
         return NULL;
@@ -79,14 +79,14 @@ void frame_conn_abandon(struct frame_conn *c)
     c->look_up = NULL;
     loop_watch_stop(&c->connecting);
     if (c->fd >= 0)
-        close(c->fd);
+        net_close(stream_loop_base(c->streams), c->fd);
     c->fd = -1;
 }
 
 static void on_connected(void *arg, unsigned)
 {
     struct frame_conn *c = arg;
-    int fd = c->fd, error = socket_error(fd);
+    int fd = c->fd, error = net_error(stream_loop_base(c->streams), fd);
 
     if (error) {
         frame_conn_fail(c, strerror(error));
@@ -101,7 +101,7 @@ static void connect_to(struct frame_conn *c, struct sockaddr *to, socklen_t n)
 {
     /* The port is at the same place in both kinds of addresses. */
     ((struct sockaddr_in *)to)->sin_port = htons(c->port);
-    int fd = socket_connect(to, n);
+    int fd = net_connect(stream_loop_base(c->streams), to, n);
 
     if (fd < 0) {
         frame_conn_fail(c, strerror(-fd));

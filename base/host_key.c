@@ -26,11 +26,11 @@ uint64_t host_key(const char *host)
     return hash;
 }
 
-uint64_t host_key_of(int fd)
+uint64_t host_key_of(struct loop *loop, int fd)
 {
     char host[64] = "", port[16];
 
     /* Hosts without an address share the key of "". */
-    (void)!socket_peer(fd, host, sizeof(host), port, sizeof(port));
+    (void)!socket_peer(loop, fd, host, sizeof(host), port, sizeof(port));
     return host_key(host);
 }

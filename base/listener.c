@@ -2,26 +2,24 @@
 #include "base/listener.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/loop/loop.h"
+#include "base/loop/net.h"
 
-#define BACKLOG 1024
 #define PAUSE_US 100000
 /* Most connections accepted before other events get their turn. */
 #define ACCEPTS_PER_TURN 16u
 #define DESCRIPTORS_MAX (1u << 20) /* no program here needs more */
 
 struct listener {
+    struct loop *loop;
     int fd;
     struct loop_watch readable;
     struct loop_timer resume;
@@ -57,11 +55,11 @@ static void on_readable(void *arg, unsigned)
     struct listener *l = arg;
 
     for (unsigned i = 0; i < ACCEPTS_PER_TURN && !l->held; i++) {
-        int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd = net_accept(l->loop, l->fd);
 
         if (fd < 0) {
-            if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-                pause_accepting(l, errno);
+            if (fd != -EAGAIN && fd != -EINTR && fd != -ECONNABORTED)
+                pause_accepting(l, -fd);
             return;
         }
         l->accepted(l->arg, fd);
@@ -78,15 +76,16 @@ static int lookup(const char *host, uint16_t port, struct addrinfo **list)
     return getaddrinfo(host, service, &hints, list);
 }
 
-/* Returns 0, or -1 with errno set. A Unix socket has port 0. */
-static int read_port(int fd, uint16_t *port)
+/* Writes the port of a listening socket; a Unix socket has port 0. Returns 0,
+ * or a negative errno. */
+static int read_port(struct loop *loop, int fd, uint16_t *port)
 {
     struct sockaddr_storage name;
-    socklen_t n = sizeof(name);
+    int n = net_address(loop, fd, false, &name);
 
     *port = 0;
-    if (getsockname(fd, (struct sockaddr *)&name, &n))
-        return -1;
+    if (n < 0)
+        return n;
     if (name.ss_family == AF_INET6)
         *port = ntohs(((struct sockaddr_in6 *)&name)->sin6_port);
     else if (name.ss_family == AF_INET)
@@ -94,29 +93,23 @@ static int read_port(int fd, uint16_t *port)
     return 0;
 }
 
-/* Returns a socket that listens on `a`, or -errno. */
-static int listen_on(const struct addrinfo *a, uint16_t *port)
+/* Returns a socket that listens on `a`, or a negative errno. */
+static int listen_on(struct loop *loop, const struct addrinfo *a,
+                     uint16_t *port)
 {
-    int on = 1;
-    int fd =
-        socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = net_listen(loop, a->ai_addr, a->ai_addrlen);
+    int rc = fd < 0 ? fd : read_port(loop, fd, port);
 
-    if (fd < 0)
-        return -errno;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, BACKLOG) ||
-        read_port(fd, port)) {
-        int rc = -errno;
-
-        close(fd);
-        return rc;
-    }
-    return fd;
+    if (rc == 0)
+        return fd;
+    if (fd >= 0)
+        net_close(loop, fd);
+    return rc;
 }
 
 /* As listen_on(), for the first address of host that can be bound. */
-static int listen_on_host(const char *host, uint16_t port, uint16_t *bound,
-                          const char **why)
+static int listen_on_host(struct loop *loop, const char *host, uint16_t port,
+                          uint16_t *bound, const char **why)
 {
     struct addrinfo *list;
     int fd = -EADDRNOTAVAIL;
@@ -126,28 +119,30 @@ static int listen_on_host(const char *host, uint16_t port, uint16_t *bound,
     if (rc)
         return fd;
     for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
-        fd = listen_on(a, bound);
+        fd = listen_on(loop, a, bound);
     freeaddrinfo(list);
     *why = strerror(-fd);
     return fd;
 }
 
 /* Makes the loop watch the listening socket `fd`; takes fd. */
-static int watch(struct listener *l, struct loop *loop, int fd)
+static int watch(struct listener *l, int fd)
 {
     l->fd = fd;
-    loop_timer_init(loop, &l->resume, listen_again, l);
-    loop_watch_init(loop, &l->readable, fd, LOOP_READ, on_readable, l);
+    loop_timer_init(l->loop, &l->resume, listen_again, l);
+    loop_watch_init(l->loop, &l->readable, fd, LOOP_READ, on_readable, l);
     return loop_watch_start(&l->readable, 0);
 }
 
 /* Returns a listener without a socket, or NULL: out of memory. */
-static struct listener *listener_alloc(listener_accepted *accepted, void *arg)
+static struct listener *listener_alloc(struct loop *loop,
+                                       listener_accepted *accepted, void *arg)
 {
     struct listener *l = calloc(1, sizeof(*l));
 
     if (l)
-        *l = (struct listener){.fd = -1, .accepted = accepted, .arg = arg};
+        *l = (struct listener){
+            .loop = loop, .fd = -1, .accepted = accepted, .arg = arg};
     return l;
 }
 
@@ -155,12 +150,12 @@ int listener_new(struct loop *loop, const char *host, uint16_t port,
                  listener_accepted *accepted, void *arg, struct listener **out,
                  char *err, size_t err_bytes)
 {
-    struct listener *l = listener_alloc(accepted, arg);
+    struct listener *l = listener_alloc(loop, accepted, arg);
     const char *why = "out of memory";
-    int rc = l ? listen_on_host(host, port, &l->port, &why) : -ENOMEM;
+    int rc = l ? listen_on_host(loop, host, port, &l->port, &why) : -ENOMEM;
 
     if (rc >= 0) {
-        rc = watch(l, loop, rc);
+        rc = watch(l, rc);
         why = "out of memory";
     }
     if (rc < 0) {
@@ -175,18 +170,15 @@ int listener_new(struct loop *loop, const char *host, uint16_t port,
 int listener_take(struct loop *loop, int fd, listener_accepted *accepted,
                   void *arg, struct listener **out)
 {
-    struct listener *l = listener_alloc(accepted, arg);
-    int rc = -ENOMEM;
+    struct listener *l = listener_alloc(loop, accepted, arg);
+    int rc = l ? read_port(loop, fd, &l->port) : -ENOMEM;
 
-    if (!l || read_port(fd, &l->port) ||
-        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) ||
-        fcntl(fd, F_SETFD, FD_CLOEXEC)) {
-        rc = l ? -errno : rc;
-        close(fd);
+    if (rc) {
+        net_close(loop, fd);
         free(l);
         return rc;
     }
-    rc = watch(l, loop, fd);
+    rc = watch(l, fd);
     if (rc)
         listener_free(l);
     else
@@ -210,7 +202,7 @@ void listener_free(struct listener *l)
     loop_timer_stop(&l->resume);
     loop_watch_stop(&l->readable);
     if (l->fd >= 0)
-        close(l->fd);
+        net_close(l->loop, l->fd);
     free(l);
 }
 

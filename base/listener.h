@@ -13,8 +13,8 @@
 struct listener;
 struct loop;
 
-/* Called when a connection was accepted: the callee takes fd, non-blocking and
- * closed on exec; it does not free the listener. */
+/* Called when a connection was accepted: the callee takes fd, of the loop's net
+ * (base/loop/net.h); it does not free the listener. */
 typedef void listener_accepted(void *arg, int fd);
 
 /* listener_new(loop, host, port, accepted, arg, out, err, err_bytes): listens
@@ -28,8 +28,8 @@ typedef void listener_accepted(void *arg, int fd);
                                size_t err_bytes);
 
 /* listener_take(loop, fd, accepted, arg, out): as listener_new(), with a
- * socket that listens already; takes fd even on failure. Returns 0 or a
- * negative errno. */
+ * socket of the loop's net that listens already; takes fd even on failure.
+ * Returns 0 or a negative errno. */
 [[nodiscard]] int listener_take(struct loop *loop, int fd,
                                 listener_accepted *accepted, void *arg,
                                 struct listener **out);

@@ -7,8 +7,8 @@
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
+
+#include "base/loop/net.h"
 
 /* A vanished host is detected within this time, whether output waits or
  * not. */
@@ -16,8 +16,7 @@
 #define PROBE_IDLE_S 4
 #define PROBE_INTERVAL_S 2
 
-/* Ignores errors: an option that fails is no reason to refuse a connection. */
-void socket_tune(int fd)
+void socket_tune(struct loop *loop, int fd)
 {
     static const struct {
         int level, option, value;
@@ -32,39 +31,13 @@ void socket_tune(int fd)
     };
 
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
-        setsockopt(fd, options[i].level, options[i].option, &options[i].value,
-                   sizeof(options[i].value));
+        net_set(loop, fd, options[i].level, options[i].option,
+                options[i].value);
 }
 
-int socket_connect(const struct sockaddr *address, size_t n)
+void socket_acknowledge(struct loop *loop, int fd)
 {
-    int fd = socket(address->sa_family,
-                    SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    int error;
-
-    if (fd < 0)
-        return -errno;
-    if (connect(fd, address, (socklen_t)n) == 0 || errno == EINPROGRESS ||
-        errno == EINTR)
-        return fd;
-    error = errno;
-    close(fd);
-    return -error;
-}
-
-int socket_error(int fd)
-{
-    int error = 0;
-    socklen_t n = sizeof(error);
-
-    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) ? errno : error;
-}
-
-void socket_acknowledge(int fd)
-{
-    const int yes = 1;
-
-    setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &yes, sizeof(yes));
+    net_set(loop, fd, IPPROTO_TCP, TCP_QUICKACK, 1);
 }
 
 /* Unmaps an IPv4 address, which a dual-stack socket reports as IPv6. */
@@ -82,19 +55,20 @@ static void unmap(struct sockaddr_storage *ss, socklen_t *len)
     *len = sizeof(v4);
 }
 
-int socket_peer(int fd, char *host, size_t host_cap, char *port,
-                size_t port_cap)
+int socket_peer(struct loop *loop, int fd, char *host, size_t host_cap,
+                char *port, size_t port_cap)
 {
     struct sockaddr_storage ss;
-    socklen_t len = sizeof(ss);
-    struct sockaddr *sa = (struct sockaddr *)&ss;
+    int rc = net_address(loop, fd, true, &ss);
+    socklen_t len = (socklen_t)rc;
 
     snprintf(port, port_cap, "?");
-    if (getpeername(fd, sa, &len))
+    if (rc < 0)
         return -ENOTCONN;
     unmap(&ss, &len);
-    return getnameinfo(sa, len, host, (socklen_t)host_cap, port,
-                       (socklen_t)port_cap, NI_NUMERICHOST | NI_NUMERICSERV)
+    return getnameinfo((struct sockaddr *)&ss, len, host, (socklen_t)host_cap,
+                       port, (socklen_t)port_cap,
+                       NI_NUMERICHOST | NI_NUMERICSERV)
                ? -ENOTCONN
                : 0;
 }

@@ -32,9 +32,10 @@ void strangers_add(struct strangers *s, struct stranger *x,
     add(s, x, host_of(conn));
 }
 
-void strangers_add_socket(struct strangers *s, struct stranger *x, int fd)
+void strangers_add_socket(struct strangers *s, struct stranger *x,
+                          struct loop *loop, int fd)
 {
-    add(s, x, host_key_of(fd));
+    add(s, x, host_key_of(loop, fd));
 }
 
 void strangers_remove(struct strangers *s, struct stranger *x)

@@ -13,6 +13,8 @@
 #include "base/handshake.h"
 #include "base/log.h"
 
+struct loop;
+
 /* A stranger's connection, part of the owner's struct. */
 struct stranger {
     TAILQ_ENTRY(stranger) link;
@@ -35,9 +37,10 @@ void strangers_init(struct strangers *s);
 void strangers_add(struct strangers *s, struct stranger *x,
                    const struct frame_conn *conn);
 
-/* strangers_add_socket(s, x, fd): as strangers_add(), for a socket without
- * frames. */
-void strangers_add_socket(struct strangers *s, struct stranger *x, int fd);
+/* strangers_add_socket(s, x, loop, fd): as strangers_add(), for a socket of
+ * this loop that has no frames. */
+void strangers_add_socket(struct strangers *s, struct stranger *x,
+                          struct loop *loop, int fd);
 
 /* strangers_remove(s, x): removes x: it closed, or has proven its
  * identity. */

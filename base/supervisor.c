@@ -1,5 +1,6 @@
 #include "base/supervisor.h"
 
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -37,6 +38,15 @@ static bool is_named(const char *names, long long i, const char *name)
     return n == strlen(name) && strncmp(names, name, n) == 0;
 }
 
+/* Makes a socket as those of base/loop/net.h are. Returns it, or -1. */
+static int prepare(int fd)
+{
+    return fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) ||
+                   fcntl(fd, F_SETFD, FD_CLOEXEC)
+               ? -1
+               : fd;
+}
+
 int supervisor_socket(const char *name)
 {
     long long n = number_of("LISTEN_FDS");
@@ -52,7 +62,7 @@ int supervisor_socket(const char *name)
             getsockopt(FIRST_FD + i, SOL_SOCKET, SO_ACCEPTCONN, &listens,
                        &size) == 0 &&
             listens)
-            return FIRST_FD + i;
+            return prepare(FIRST_FD + i);
     return -1;
 }
 

@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 /* supervisor_socket(name): returns the socket passed under that name
- * (FileDescriptorName=), or, for "http", a single unnamed one; -1 = none. The
- * caller takes it: each is returned once. */
+ * (FileDescriptorName=), or, for "http", a single unnamed one; -1 = none. It
+ * does not block. The caller takes it: each is returned once. */
 int supervisor_socket(const char *name);
 
 /* supervisor_say(state): sends "READY=1", "STOPPING=1", "WATCHDOG=1" or

@@ -234,6 +234,7 @@ struct loop *loop_new(void)
         return NULL;
     }
     l->loop.ops = &libevent_ops;
+    l->loop.net = &kernel_net_ops;
     event_assign(&l->limit, l->base, -1, 0, on_limit, NULL);
     return &l->loop;
 }

@@ -167,7 +167,7 @@ static void connect_to(struct redis *r, const char *numbers)
             redisAsyncFree(ac);
         return;
     }
-    socket_tune(ac->c.fd);
+    socket_tune(r->loop, ac->c.fd);
     ac->data = r;
     r->ac = ac;
     redisAsyncSetDisconnectCallback(ac, on_disconnect);

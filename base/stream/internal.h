@@ -34,7 +34,7 @@ struct stream {
     struct stream_loop *loop;
     struct loop_watch reading;
     struct loop_watch writing; /* only while the socket is full */
-    int fd;
+    int fd;                    /* -1 = released */
     const struct stream_ops *ops;
     void *arg;
     size_t max_input;

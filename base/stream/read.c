@@ -2,8 +2,8 @@
  * bytes that the owner leaves unused get memory of their own. */
 #include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
 
+#include "base/loop/net.h"
 #include "base/stream/internal.h"
 
 void stream_use(struct stream *s, size_t n)
@@ -20,18 +20,12 @@ void stream_use(struct stream *s, size_t n)
 
 static ssize_t receive(struct stream *s, void *to, size_t n)
 {
-    ssize_t got;
-
-    if (s->ssl) {
-        got = stream_tls_read(s, to, n);
-        if (s->wants_room)
-            stream_await_room(s);
-        return got;
-    }
-    do
-        got = recv(s->fd, to, n, MSG_DONTWAIT);
-    while (got < 0 && errno == EINTR);
-    return got < 0 ? -errno : got;
+    if (!s->ssl)
+        return net_read(s->loop->base, s->fd, to, n);
+    ssize_t got = stream_tls_read(s, to, n);
+    if (s->wants_room)
+        stream_await_room(s);
+    return got;
 }
 
 size_t stream_read(struct stream *s, void *to, size_t n)

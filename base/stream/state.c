@@ -2,10 +2,10 @@
 #include <errno.h>
 #include <openssl/ssl.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/bug.h"
 #include "base/loop/loop.h"
+#include "base/loop/net.h"
 #include "base/stream/internal.h"
 
 size_t stream_unused(const struct stream *s)
@@ -97,7 +97,8 @@ void stream_stop(struct stream *s)
 void stream_destroy(struct stream *s)
 {
     SSL_free(s->ssl);
-    close(s->fd);
+    if (s->fd >= 0)
+        net_close(s->loop->base, s->fd);
     byte_queue_fini(&s->in);
     if (s->held > s->loop->held)
         bug("a stream holds %zu bytes, and all hold %zu", s->held,

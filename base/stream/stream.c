@@ -3,10 +3,9 @@
 
 #include <openssl/ssl.h>
 #include <stdlib.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/loop/loop.h"
+#include "base/loop/net.h"
 #include "base/stream/internal.h"
 
 static void queue_init(struct stream_queue *queue, struct loop *base,
@@ -53,7 +52,7 @@ struct stream *stream_new(struct stream_loop *loop, int fd,
 
     if (!s || (options->ssl && SSL_set_fd(options->ssl, fd) != 1)) {
         SSL_free(options->ssl);
-        close(fd);
+        net_close(loop->base, fd);
         free(s);
         return NULL;
     }
@@ -88,6 +87,16 @@ void stream_free(struct stream *s)
         stream_destroy(s);
 }
 
+int stream_release(struct stream *s)
+{
+    int fd = s->fd;
+
+    s->ended = s->failed = true;
+    stream_stop(s);
+    s->fd = -1;
+    return fd;
+}
+
 int stream_fd(const struct stream *s)
 {
     return s->fd;
@@ -118,5 +127,5 @@ void stream_shut(struct stream *s)
 {
     if (s->ssl && !s->opening && !s->failed)
         stream_tls_shut(s);
-    shutdown(s->fd, SHUT_WR);
+    net_shut(s->loop->base, s->fd);
 }

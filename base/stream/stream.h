@@ -56,7 +56,7 @@ struct loop *stream_loop_base(const struct stream_loop *loop);
 
 /*
  * Wraps a connected socket, and begins to read.
- *   fd       taken even on failure; non-blocking
+ *   fd       of the loop's net (base/loop/net.h), taken even on failure
  *   options  copied
  *   ops      borrowed; arg is handed to each
  * Returns it owned, or NULL: out of memory.
@@ -69,6 +69,11 @@ struct loop *stream_loop_base(const struct stream_loop *loop);
 /* Closes the connection and drops unsent output. Sends no TLS close, so that
  * the reader sees a stream that broke off. NULL is a no-op. */
 void stream_free(struct stream *s);
+
+/* Returns the plain stream's socket, owned by the caller; only stream_free()
+ * may follow, and no callback comes. Unused input and unsent output are lost.
+ */
+[[nodiscard]] int stream_release(struct stream *s);
 
 int stream_fd(const struct stream *s);
 

@@ -2,10 +2,9 @@
  * end, in one call. */
 #include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
 
 #include "base/loop/loop.h"
+#include "base/loop/net.h"
 #include "base/stream/internal.h"
 
 int stream_write(struct stream *s, const void *bytes, size_t n)
@@ -69,17 +68,9 @@ static ssize_t send_plain(struct stream *s)
         {s->out.data + s->out.begin, byte_queue_length(&s->out)},
         {(void *)(uintptr_t)s->lent, s->n_lent}};
     size_t first = parts[0].iov_len ? 0 : 1;
-    struct msghdr message = {.msg_iov = parts + first,
-                             .msg_iovlen = s->n_lent ? 2 - first : 1};
-    ssize_t n;
 
-    do
-        n = message.msg_iovlen == 1
-                ? send(s->fd, parts[first].iov_base, parts[first].iov_len,
-                       MSG_DONTWAIT | MSG_NOSIGNAL)
-                : sendmsg(s->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    while (n < 0 && errno == EINTR);
-    return n < 0 ? -errno : n;
+    return net_write(s->loop->base, s->fd, parts + first,
+                     s->n_lent ? 2 - first : 1);
 }
 
 static ssize_t send_tls(struct stream *s)

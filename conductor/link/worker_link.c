@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/certificate.h"
 #include "base/frame_conn.h"
@@ -14,6 +13,7 @@
 #include "base/listener.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
+#include "base/loop/net.h"
 #include "base/strangers.h"
 #include "base/stream/stream.h"
 
@@ -184,7 +184,7 @@ static void on_accept(void *arg, int fd)
     struct worker_link *link = calloc(1, sizeof(*link));
     if (!link || certificate_show(l->certificate, &limits.ssl)) {
         free(link);
-        close(fd);
+        net_close(l->loop, fd);
         return;
     }
     link->links = l;

@@ -9,8 +9,9 @@
   - the comment of a function in a header says what it does: not "Whether it
     waits" or "Likewise for links", but "Returns whether ..".
     Folders in MOST_PRONOUNS may have as many of these as it says, never more;
-  - only the files that base/DESIGN.md lists include libevent's headers or read
-    the machine's clock: all others ask the loop (BEHIND_LOOP).
+  - only the files that base/DESIGN.md lists include libevent's headers, read
+    the machine's clock or call the kernel's sockets: all others ask the loop
+    (BEHIND_LOOP).
 
 usage: check_style.py [FILE...]    (default: every C file of the clone)
        check_style.py --pronouns [FILE...]    (lists such comments, counts them)
@@ -137,14 +138,20 @@ def too_many(found):
 
 
 # What goes by the loop: a section of base/DESIGN.md lists the other users of
-# these headers. (Heading, beginnings of lines, folders without the rule, what to
-# do instead.)
+# these headers and functions. (Heading, lines, folders without the rule, what to
+# do instead.) accept() and send() are names of our own, too: not looked for.
 BEHIND_LOOP = (
     ('## Who may include libevent',
-     ('#include <event2/', '#include "base/loop/libevent.h"'), ('tests/',),
+     re.compile('#include (<event2/|"base/loop/libevent.h")'), ('tests/',),
      'use base/loop/loop.h'),
-    ("## Who may read the machine's clock", ('#include "base/clock.h"',),
-     ('base/', 'tests/', 'tools/'), 'use loop_now_us()'),
+    ("## Who may read the machine's clock",
+     re.compile('#include "base/clock.h"'), ('base/', 'tests/', 'tools/'),
+     'use loop_now_us()'),
+    ("## Who may call the kernel's sockets",
+     re.compile(r'.*(?<![\w.>])(socket(pair)?|connect|accept4|bind|listen|shutdown'
+                r'|(get|set)sockopt|get(sock|peer)name'
+                r'|(recv|send)(from|to|m?msg)|recv)\('),
+     ('tests/', 'tools/'), 'use base/loop/net.h'),
 )
 
 
@@ -156,14 +163,14 @@ def users_of(heading):
 
 
 def beside_loop(name, text, users):
-    """(number of the line from 0, what) of each include that passes the loop by
+    """(number of the line from 0, what) of each line that passes the loop by
     and is not allowed, or 0 and what if an allowed file needs it no longer."""
-    for heading, begins, free, instead in BEHIND_LOOP:
+    for heading, lines, free, instead in BEHIND_LOOP:
         found = [number for number, line in enumerate(text.split('\n'))
-                 if line.startswith(begins)]
+                 if lines.match(line) and not line.startswith((' *', '/*'))]
         section = f'the list "{heading[3:]}" in base/DESIGN.md'
         if name in users[heading] and not found:
-            yield 0, f'includes none of these headers: take it from {section}'
+            yield 0, f'does nothing of that kind: take it from {section}'
         elif name not in users[heading] and not name.startswith(free):
             for number in found:
                 yield number, f'{instead}, or see {section}'

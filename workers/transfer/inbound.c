@@ -1,10 +1,10 @@
 /* Connections from other workers: opening, frames, timeouts, end. */
 #include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/loop/loop.h"
+#include "base/loop/net.h"
 #include "workers/transfer/internal.h"
 
 /* Returns why the sender of `m` and this worker cannot exchange KV, or NULL. */
@@ -230,7 +230,7 @@ void inbound_accept(void *arg, int fd)
                      "peers, and the limit is %u",
                      t->n_inbounds, t->n_inbounds - t->strangers.n,
                      TRANSFER_CONNS_MAX);
-        close(fd);
+        net_close(t->config.loop, fd);
         return;
     }
     in->transfer = t;

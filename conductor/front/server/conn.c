@@ -130,13 +130,20 @@ void http_conn_linger(struct http_conn *conn)
     http_conn_arm(conn, conn->server->draining ? LAST_US : LINGER_US);
 }
 
+/* As socket_peer(). */
+static int peer_of(const struct http_conn *conn, char *host, size_t host_cap,
+                   char *port, size_t port_cap)
+{
+    return socket_peer(conn->server->loop, stream_fd(conn->stream), host,
+                       host_cap, port, port_cap);
+}
+
 void http_peer(const struct http_conn *conn, char text[HTTP_PEER_BYTES])
 {
     char host[64] = "", port[16];
 
     /* Without an address it is "?". */
-    (void)!socket_peer(stream_fd(conn->stream), host, sizeof(host), port,
-                       sizeof(port));
+    (void)!peer_of(conn, host, sizeof(host), port, sizeof(port));
     snprintf(text, HTTP_PEER_BYTES, strchr(host, ':') ? "[%s]:%s" : "%s:%s",
              *host ? host : "?", port);
 }
@@ -145,7 +152,6 @@ bool http_is_local(const struct http_conn *conn)
 {
     char host[64], port[16];
 
-    return socket_peer(stream_fd(conn->stream), host, sizeof(host), port,
-                       sizeof(port)) == 0 &&
+    return peer_of(conn, host, sizeof(host), port, sizeof(port)) == 0 &&
            (strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0);
 }

@@ -3,10 +3,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/certificate.h"
 #include "base/loop/loop.h"
+#include "base/loop/net.h"
 #include "conductor/front/server/internal.h"
 
 /* An engine's whole head, and our own headers. */
@@ -291,7 +291,7 @@ int http_conn_open(struct http_server *server, struct http_client *client,
     if (conn)
         loop_timer_init(server->loop, &conn->timer, on_timer, conn);
     if (!conn || certificate_show(server->certificate, &stream.ssl))
-        close(fd);
+        net_close(server->loop, fd);
     else
         conn->stream =
             stream_new(server->streams, fd, &stream, &stream_ops, conn);

@@ -1,10 +1,9 @@
 /* The server's own refusals: the connection ends, as nobody knows where the
  * request does. */
 #include <stdio.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/loop/loop.h"
+#include "base/loop/net.h"
 #include "conductor/front/server/internal.h"
 
 #define TAKEN_BYTES 2048
@@ -67,9 +66,10 @@ void http_conn_refuse_for_now(struct http_conn *conn, const char *code,
 
 /* Reads what has come of the first request: a socket that is closed with unread
  * bytes is reset, and its answer may be lost. */
-static void take_head(int fd, char in[TAKEN_BYTES], struct http_head *known)
+static void take_head(struct loop *loop, int fd, char in[TAKEN_BYTES],
+                      struct http_head *known)
 {
-    ssize_t n = recv(fd, in, TAKEN_BYTES, MSG_DONTWAIT);
+    ssize_t n = net_read(loop, fd, in, TAKEN_BYTES);
     struct http_fault fault;
 
     /* The head may have come in part. */
@@ -95,19 +95,19 @@ void http_turn_away(struct http_server *server, int fd)
 
     server->stats.refused++;
     if (server->certificate) { /* a client that speaks TLS cannot read it */
-        close(fd);
+        net_close(server->loop, fd);
         return;
     }
     text_buf_init(&conn.extra, EARLY_BYTES);
-    take_head(fd, in, &known);
+    take_head(server->loop, fd, in, &known);
     server->handlers->early(server->arg, &conn, &known);
     int n = snprintf(reply, sizeof(reply), form, (int)conn.extra.len,
                      conn.extra.len ? conn.extra.data : "");
     text_buf_fini(&conn.extra);
     /* A new socket's buffer has room; if not, closing says enough. */
-    (void)!send(fd, reply, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL);
-    shutdown(fd, SHUT_WR);
-    close(fd);
+    (void)!net_write(server->loop, fd, &(struct iovec){reply, (size_t)n}, 1);
+    net_shut(server->loop, fd);
+    net_close(server->loop, fd);
 }
 
 void http_conn_refuse_stopping(struct http_conn *conn)

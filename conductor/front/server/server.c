@@ -5,11 +5,10 @@
 #include <openssl/ssl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
 
 #include "base/host_key.h"
 #include "base/listener.h"
+#include "base/loop/net.h"
 #include "conductor/front/server/internal.h"
 
 /* Unsent bytes of an answer in the kernel. More, for many clients that read
@@ -90,9 +89,8 @@ static void on_accept(void *arg, int fd)
 {
     struct http_server *server = arg;
     struct http_client *client =
-        http_clients_get(&server->clients, host_key_of(fd));
+        http_clients_get(&server->clients, host_key_of(server->loop, fd));
     struct http_client *whose;
-    int on = 1, kernel = KERNEL_BYTES;
 
     server->stats.accepted++;
     if (!client) {
@@ -102,8 +100,8 @@ static void on_accept(void *arg, int fd)
     client->held = true;
     whose = admit(server, client);
     if (whose) {
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-        setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kernel, sizeof(kernel));
+        net_set(server->loop, fd, IPPROTO_TCP, TCP_NODELAY, 1);
+        net_set(server->loop, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, KERNEL_BYTES);
         if (http_conn_open(server, whose, fd))
             server->stats.refused++;
     } else {
@@ -176,15 +174,12 @@ void http_server_hold(struct http_server *server, bool on)
  * yet. */
 static bool receives(const struct http_conn *conn)
 {
-    int waiting = 0;
-
     if (conn->state == HTTP_BODY)
         return true;
     if (conn->state != HTTP_HEAD || conn->opening)
         return false;
     return conn->receiving || stream_unused(conn->stream) > 0 ||
-           (ioctl(stream_fd(conn->stream), FIONREAD, &waiting) == 0 &&
-            waiting > 0);
+           net_peek(conn->server->loop, stream_fd(conn->stream)) > 0;
 }
 
 /* Closes a connection between two requests; a request that is arriving is

@@ -1,9 +1,9 @@
 /* Ends exchanges; keeps their connections for the next one, or closes them. */
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/dns.h"
 #include "base/loop/loop.h"
+#include "base/loop/net.h"
 #include "conductor/link/upstream/exchange/internal.h"
 
 void upstream_close(struct exchange *x)
@@ -13,7 +13,7 @@ void upstream_close(struct exchange *x)
     x->lookup = NULL;
     loop_watch_stop(&x->connected);
     if (x->connecting && x->fd >= 0)
-        close(x->fd);
+        net_close(x->upstream->loop, x->fd);
     stream_free(x->stream);
     x->connecting = false;
     x->stream = NULL;

@@ -2,11 +2,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/dns.h"
 #include "base/loop/loop.h"
+#include "base/loop/net.h"
 #include "base/socket.h"
 #include "base/text.h"
 #include "base/tls.h"
@@ -90,9 +89,9 @@ static int speak(struct exchange *x, int fd)
         .max_input = u->options.max_head_bytes + READ_BYTES,
     };
 
-    socket_tune(fd);
+    socket_tune(u->loop, fd);
     if (u->tls && !options.ssl) {
-        close(fd);
+        net_close(u->loop, fd);
         return -ENOMEM;
     }
     x->stream = stream_new(u->streams, fd, &options, &stream_ops, x);
@@ -106,7 +105,7 @@ static int speak(struct exchange *x, int fd)
 static void on_connect(void *arg, unsigned)
 {
     struct exchange *x = arg;
-    int error = x->fd < 0 ? -x->fd : socket_error(x->fd);
+    int error = x->fd < 0 ? -x->fd : net_error(x->upstream->loop, x->fd);
 
     if (error) {
         upstream_fail_connect(x, error);
@@ -120,9 +119,8 @@ static void on_connect(void *arg, unsigned)
 static bool is_connected(const struct exchange *x)
 {
     struct sockaddr_storage peer;
-    socklen_t n = sizeof(peer);
 
-    return getpeername(x->fd, (struct sockaddr *)&peer, &n) == 0;
+    return net_address(x->upstream->loop, x->fd, true, &peer) >= 0;
 }
 
 const char *upstream_late(const struct exchange *x)
@@ -157,7 +155,7 @@ static int connect_to(struct exchange *x, const struct dns_address *address)
     socklen_t n = dns_sockaddr(address, u->url.at.port, &at);
 
     x->connecting = true;
-    x->fd = socket_connect((struct sockaddr *)&at, n);
+    x->fd = net_connect(u->loop, (struct sockaddr *)&at, n);
     loop_watch_init(u->loop, &x->connected, x->fd < 0 ? -1 : x->fd,
                     LOOP_WRITE | LOOP_ONCE, on_connect, x);
     if (x->fd >= 0)

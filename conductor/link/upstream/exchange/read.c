@@ -231,7 +231,7 @@ void upstream_on_read(void *arg)
     if (x->part == PART_DONE)
         upstream_end(x);
     else /* with Nagle's algorithm an engine delays the rest until an ACK */
-        socket_acknowledge(stream_fd(x->stream));
+        socket_acknowledge(x->upstream->loop, stream_fd(x->stream));
 }
 
 void upstream_on_ended(void *arg, int error)

@@ -8,10 +8,11 @@
  */
 #include "conductor/link/upstream/exchange/upstream.h"
 
+#include <errno.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 
 #include "base/loop/loop.h"
+#include "base/loop/net.h"
 #include "base/tls.h"
 #include "conductor/link/upstream/exchange/internal.h"
 
@@ -20,11 +21,10 @@
  * answer, so the socket is not checked. */
 static bool is_silent(const struct exchange *x)
 {
-    char byte;
+    const struct upstream *u = x->upstream;
 
     return stream_unused(x->stream) == 0 &&
-           (x->upstream->tls ||
-            recv(stream_fd(x->stream), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0);
+           (u->tls || net_peek(u->loop, stream_fd(x->stream)) == -EAGAIN);
 }
 
 /* Requests with equal use share connections: 0 = all without an id; else a hash

@@ -1,8 +1,8 @@
 /* Accepted connections, until they send the token of an offer. */
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/loop/loop.h"
+#include "base/loop/net.h"
 #include "workers/transfer/engine/rdma/internal.h"
 
 static void free_stranger(struct stranger_channel *s)
@@ -49,7 +49,7 @@ void rdma_accept(void *arg, int fd)
     struct stranger_channel *s = calloc(1, sizeof(*s));
 
     if (!s) {
-        close(fd);
+        net_close(r->config.loop, fd);
         return;
     }
     s->rdma = r;

@@ -41,7 +41,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     struct channel *c = arg;
 
     if (what & BEV_EVENT_CONNECTED) {
-        socket_tune(bufferevent_getfd(bev));
+        socket_tune(c->loop, bufferevent_getfd(bev));
         c->opened(c->arg);
     } else if (what & BEV_EVENT_EOF) {
         c->gone(c->arg, -ECONNRESET, "the peer closed its connection");
@@ -53,7 +53,8 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 
 static int make(struct channel *c, struct rdma *r, int fd)
 {
-    c->bev = bufferevent_socket_new(loop_event_base(r->config.loop), fd,
+    c->loop = r->config.loop;
+    c->bev = bufferevent_socket_new(loop_event_base(c->loop), fd,
                                     BEV_OPT_CLOSE_ON_FREE);
     if (!c->bev)
         return -ENOMEM;
@@ -86,7 +87,7 @@ int channel_take(struct channel *c, struct rdma *r, int fd)
         channel_fini(c);
         return rc;
     }
-    socket_tune(fd);
+    socket_tune(c->loop, fd);
     return 0;
 }
 
@@ -105,6 +106,7 @@ void channel_send(struct channel *c, const struct wire_message *m)
 
 void channel_move(struct channel *c, struct channel *from)
 {
+    c->loop = from->loop;
     c->bev = from->bev;
     from->bev = NULL;
     bufferevent_setcb(c->bev, on_read, NULL, on_event, c);

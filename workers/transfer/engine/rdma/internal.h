@@ -205,6 +205,7 @@ void end_free(struct end *e);
 /* --- channel.c: messages --- */
 
 struct channel {
+    struct loop *loop;
     struct bufferevent *bev;
     /* Takes a message. Returns false if the channel is gone. */
     bool (*message)(void *arg, const struct wire_message *m);

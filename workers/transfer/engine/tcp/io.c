@@ -2,10 +2,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/loop/loop.h"
+#include "base/loop/net.h"
 #include "workers/transfer/engine/tcp/internal.h"
 
 static void stream_free(struct tcp_stream *s)
@@ -13,7 +12,7 @@ static void stream_free(struct tcp_stream *s)
     loop_watch_stop(&s->readable);
     loop_watch_stop(&s->writable);
     sum_run_free(s->sum);
-    close(s->fd);
+    net_close(s->io->loop, s->fd);
     free(s);
 }
 
@@ -162,7 +161,7 @@ int tcp_io_add(struct tcp *t, int fd, struct tcp_path *path)
     if (!s || !sum) {
         free(s);
         sum_run_free(sum);
-        close(fd);
+        net_close(t->config.loop, fd);
         return -ENOMEM;
     }
     s->fd = fd;
@@ -178,7 +177,7 @@ int tcp_io_add(struct tcp *t, int fd, struct tcp_path *path)
     s->stranger.owner = s;
     pthread_mutex_lock(&t->set.lock);
     if (!path)
-        strangers_add_socket(&t->unbound, &s->stranger, fd);
+        strangers_add_socket(&t->unbound, &s->stranger, t->config.loop, fd);
     TAILQ_INSERT_TAIL(&s->io->fresh, s, link);
     pthread_mutex_unlock(&t->set.lock);
     loop_ring(&s->io->wake);

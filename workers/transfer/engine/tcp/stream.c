@@ -1,17 +1,16 @@
 /* One socket of a data connection: sends and receives without blocking. */
 #include <errno.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
 
 #include "base/loop/loop.h"
+#include "base/loop/net.h"
 #include "workers/transfer/engine/tcp/internal.h"
 
 /* Bytes read at once of a body to be dropped. */
 #define WASTE_BYTES (64u << 10)
 
-static int out_of(struct tcp_stream *s, struct iovec v[2])
+static size_t out_of(struct tcp_stream *s, struct iovec v[2])
 {
-    int n = 0;
+    size_t n = 0;
 
     if (s->out_head_at < s->out_head_n)
         v[n++] = (struct iovec){s->out_head + s->out_head_at,
@@ -35,16 +34,13 @@ static void sent(struct tcp_stream *s, size_t n)
 int tcp_stream_send(struct tcp_stream *s)
 {
     struct iovec v[2];
-    int n_v;
+    size_t n_v;
 
     while ((n_v = out_of(s, v)) > 0) {
-        struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)n_v};
-        ssize_t n = sendmsg(s->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = net_write(s->io->loop, s->fd, v, n_v);
 
-        if (n < 0 && errno == EINTR)
-            continue;
         if (n < 0)
-            return errno == EAGAIN ? 0 : -errno;
+            return n == -EAGAIN ? 0 : (int)n;
         sent(s, (size_t)n);
     }
     return 1;
@@ -52,16 +48,11 @@ int tcp_stream_send(struct tcp_stream *s)
 
 static int64_t receive(const struct tcp_stream *s, void *to, size_t n)
 {
-    ssize_t got;
+    ssize_t got = net_read(s->io->loop, s->fd, to, n);
 
-    do
-        got = recv(s->fd, to, n, MSG_DONTWAIT);
-    while (got < 0 && errno == EINTR);
     if (got == 0)
         return -ECONNRESET;
-    if (got < 0)
-        return errno == EAGAIN ? 0 : -errno;
-    return got;
+    return got == -EAGAIN ? 0 : got;
 }
 
 int tcp_stream_head(struct tcp_stream *s, uint32_t n)

@@ -5,10 +5,10 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/entropy.h"
 #include "base/loop/loop.h"
+#include "base/loop/net.h"
 #include "workers/transfer/engine/tcp/internal.h"
 
 static struct tcp *tcp_of(struct transport *t)
@@ -291,7 +291,7 @@ void tcp_transport_take(struct transport *transport, int fd)
     struct tcp *t = tcp_of(transport);
 
     if (!make_room(t))
-        close(fd);
+        net_close(t->config.loop, fd);
     else
         /* If out of memory, fd is closed, which ends the peer's path. */
         (void)!tcp_io_add(t, fd, NULL);
