@@ -2,11 +2,19 @@
 import csv
 import io
 import json
+import math
 import os
+import sys
 import unittest
 
-from harness import FolderCase, replay
+from harness import REPLAY, ROOT, FolderCase, program, read_file, replay
 from test_replay import SAMPLE
+
+sys.path += [os.path.join(ROOT, 'tools', 'replay', *folder)
+             for folder in ((), ('study', 'sweep'))]
+import cases
+import script
+import sweep
 
 HARDWARE = {
     'name': 'small', 'layers': 32, 'kv_bytes_per_token': 131072,
@@ -175,9 +183,170 @@ class Sweep(FolderCase):
                           status=1)
         self.assertRegex(done.stderr,
                          r'case \d+: .*none.jsonl: No such file')
+        done = self.sweep('--policies', 'plan,random', *[
+            word for k in range(15) for word in ('--trace', f'{k}.jsonl')],
+            status=1)
+        self.assertIn('too long, or more than 16', done.stderr)
         self.description['load'] = [1.5, 0.5]
         self.sweep(status=1, says='load: [1.5,0.5]: must be [least, most]')
         replay('sweep', status=2, says='--description')
+
+    # What is drawn.
+
+    def test_descriptions(self):
+        """Each field is checked, by its name."""
+        small = HARDWARE | {'name': ''}
+        for change, message in (
+                ({'format': 'x'}, 'format: "x": must be "conductor-sweep"'),
+                ({'version': 2}, 'version: 2: must be 1'),
+                ({'requests': [9, 3]},
+                 'requests: [9,3]: must be [least, most] from 1 to 1e+06'),
+                ({'requests': 3},
+                 'requests: 3: must be an array of 2 numbers'),
+                ({'requests': [1, True]}, 'requests[1]: true: must be a '
+                 'number'),
+                ({'nodes': [1, 4]},
+                 'nodes: [1,4]: must be [least, most] from 2 to 512'),
+                ({'aggregated': 1.5},
+                 'aggregated: 1.5: must be a number of 0 to 1'),
+                ({'asks': 0.5}, 'max_tokens: missing: must be an array of 2 '
+                 'numbers'),
+                ({'hardware': []},
+                 'hardware: []: must be an array of 1 to 8 objects'),
+                ({'hardware': [small]}, 'hardware[0].name: "": must be a text '
+                 'of 1 to 63 printable bytes'),
+                ({'hardware': [HARDWARE | {'decode_us': [0, 0, 1]}]},
+                 'hardware[0].decode_us: no cost'),
+                ({'hardware': [HARDWARE | {'device': {'tokens': 0}}]},
+                 'hardware[0].device.tokens: 0: must be an integer of 1 to '),
+                ({'traces': [4]}, 'traces[0]: 4: must be an object'),
+                ({'traces': [{'name': 'n', 'like': 'chat'}]},
+                 'traces[0].like: "chat": must be a workload of `generate`'),
+                ({'traces': [{'name': 'n', 'like': 'day', 'file': 'x'}]},
+                 'traces[0].like: does not go with "file"'),
+                ({'traces': [{'name': 'n', 'like': 'day', 'length_scale': 3}]},
+                 'traces[0].length_scale: 3: must be a divisor of 512'),
+                ({'more': 1}, 'more: no such field')):
+            with self.subTest(change):
+                with self.assertRaises(script.Refused) as refused:
+                    self.described(self.description | change)
+                self.assertTrue(str(refused.exception).startswith(
+                    f'd/F: {message}'), refused.exception)
+        d = self.described(self.description | {'traces': [
+            {'name': 'f', 'file': 't.jsonl', 'length_scale': 8}]})
+        self.assertEqual((d.traces[0].file, d.traces[0].scale),
+                         ('d/t.jsonl', 8))
+
+    def described(self, description):
+        return cases.Description(
+            script.Fields('d/F', description),
+            {'conversation': False, 'toolagent': False, 'day': True},
+            ['device', 'host', 'disk'])
+
+    OPTIONAL = {
+        'asks': 0.5, 'max_tokens': [512, 4096], 'mixed': 0.5,
+        'mixed_nodes': [0.2, 0.6], 'mixed_cost': [0.5, 2],
+        'mixed_memory': [0.4, 1], 'small_caches': 0.5, 'cache': [0.02, 1]}
+
+    def test_draw(self):
+        """A case depends on its number and the seed alone, and a changed share
+        changes nothing but what it is the share of."""
+        d = self.described(self.description | self.OPTIONAL | {'nodes': [2, 64]})
+        none = self.described(self.description | {'nodes': [2, 64]} | dict.fromkeys(
+            cases.SHARES, 0))
+        counts = dict.fromkeys(sweep.CAUSES, 0)
+        low = 0
+        for k in range(1000):
+            a, c = d.draw(7, k), none.draw(7, k)
+            self.assertEqual(a, d.draw(7, k))
+            self.assertNotEqual(a.seed, d.draw(8, k).seed)
+            for name in ('seed', 'load', 'link_gbps', 'nodes', 'requests',
+                         'slow_speed', 'slo_tbt_s'):
+                self.assertEqual(getattr(a, name), getattr(c, name))
+            for cause, has in sweep.HAS.items():
+                counts[cause] += has(a)
+                self.assertFalse(has(c) and cause not in ('slow links',
+                                                          'load'))
+                self.assertFalse(has(cases.SimpleNamespace(
+                    **vars(a) | sweep.WITHOUT[cause])))
+            self.assertTrue(100 <= a.requests <= 200 and 2 <= a.nodes <= 64)
+            self.assertTrue(10 <= a.link_gbps <= 400 and 0.5 <= a.load <= 1.5)
+            self.assertTrue(a.max_tokens == 0 or 512 <= a.max_tokens <= 4096)
+            self.assertTrue(a.slow_nodes == 0 or 0.3 <= a.slow_nodes <= 0.6)
+            self.assertFalse(a.aggregated and a.disks)
+            low += a.link_gbps < math.sqrt(10 * 400)
+        self.assertTrue(400 < low < 600)  # the middle of the logarithms
+        for cause in ('slow nodes', 'two kinds', 'max_tokens', 'small caches'):
+            self.assertTrue(400 < counts[cause] < 600, (cause, counts))
+
+    def test_make(self):
+        """What is drawn becomes a cluster at the load that was drawn."""
+        self.description |= self.OPTIONAL
+        self.description['traces'].append({'name': 'd', 'like': 'day'})
+        runner = script.Runner(
+            program(*REPLAY), 'sweep-run', {}, (), '--policies', 'plan', '--file',
+            self.write('d.json', self.description))
+        self.addCleanup(runner.end)
+        given = runner.read()
+        d = cases.Description(script.Fields('F', given['file']),
+                              given['workloads'], given['tiers'])
+        for k in range(40):
+            draw = d.draw(3, k)
+            sessions = draw.trace.like == 'day'
+            case = cases.Case(draw, sessions, runner.ask)
+            work, c = case.work(), case.cluster()
+            self.assertAlmostEqual(
+                work['least_s'] * case.speed / work['span_s'], case.load)
+            self.assertAlmostEqual(case.load / draw.load, 1,
+                                   delta=0.04 if sessions else 1e-9)
+            self.assertEqual((case.rate > 0, case.speed == 1.0 or not sessions),
+                             (sessions, True))
+            first = c['coupled' if draw.aggregated else 'prefill']
+            self.assertEqual(first['nodes'] + (
+                0 if draw.aggregated else c['decode']['nodes']), draw.nodes)
+            self.assertEqual('disk' in first,
+                             draw.disks and draw.cache == 0)
+            if draw.slow_nodes:
+                self.assertEqual(c['node_speed'][0], draw.slow_speed)
+            if draw.mixed_nodes:
+                *_, last = first['groups']
+                self.assertEqual(sum(g['nodes'] for g in first['groups']),
+                                 first['nodes'])
+                self.assertAlmostEqual(last['prefill_us'][1],
+                                       60 * draw.mixed_cost)
+            if draw.cache:
+                tokens = (first['kv_tokens'] if draw.aggregated else
+                          first['device']['tokens'])
+                self.assertGreaterEqual(tokens, 2 * work['longest_tokens'])
+                self.assertGreaterEqual(tokens * first['nodes'], draw.cache *
+                                        work['touched_tokens'] * 0.8)
+
+    def test_losses(self):
+        values = [dict(zip(sweep.METRICS, v)) for v in (
+            (1.1, 8.8, 0.6, 0.5), (1.0, 9.0, 0.8, 0.8),
+            (math.nan, 8.0, 0.9, 0.2), (2.0, 16.0, 0.1, 0.1))]
+        for metric, other, by in (('ttft', 1, 0.1), ('p99', 2, 0.1),
+                                  ('effective', 2, 0.3), ('tokens', 1, 0.3)):
+            loss, index = sweep.worst(metric, values)
+            self.assertEqual(index, other)
+            self.assertAlmostEqual(loss, by)
+        self.assertEqual(sweep.worse_by('effective', 0.0, 0.0), 0.0)
+
+    def test_default(self):
+        """The repository's description is drawn as it always was."""
+        path = os.path.join(ROOT, 'traces', 'sweeps', 'default.json')
+        file = json.loads(read_file(path))
+        d = cases.Description(script.Fields(path, file), {
+            t['like']: False for t in file['traces']},
+            ['device', 'host', 'disk'])
+        for k, drawn in enumerate((
+                (1033440104902264, 'singles', 7933, 16, 113.332138, 0.027063),
+                (3918379240964979, 'mixed', 6820, 54, 93.218875, 0.286902),
+                (748579724444413, 'nightly', 6921, 3, 366.670091, 0.940481),
+                (1655813546282214, 'nightly', 7588, 25, 17.339144, 0.133116))):
+            x = d.draw(9, k)
+            self.assertEqual((x.seed, x.trace.name, x.requests, x.nodes, round(
+                x.link_gbps, 6), round(x.cache, 6)), drawn)
 
 
 if __name__ == '__main__':

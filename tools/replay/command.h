@@ -65,5 +65,6 @@ int replay_command_figures(int argc, char **argv);
 int replay_command_simulate(int argc, char **argv);
 int replay_command_sessions(int argc, char **argv);
 int replay_command_sweep(int argc, char **argv);
+int replay_command_sweep_run(int argc, char **argv);
 
 #endif

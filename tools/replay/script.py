@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import stat
+import subprocess
 import sys
 
 
@@ -72,6 +73,18 @@ class Fields:
             self.refuse_value(name, 'an object')
         return Fields(self.file, self.members[name], f'{self.where}{name}.')
 
+    def objects(self, name, most):
+        """Returns the members of each object of a list."""
+        x = self.members.get(name)
+        if not (isinstance(x, list) and 1 <= len(x) <= most):
+            self.refuse_value(name, f'an array of 1 to {most} objects')
+        return [Fields(self.file, {f'{name}[{i}]': one}).object(f'{name}[{i}]')
+                for i, one in enumerate(x)]
+
+    def constant(self, name, expected):
+        if self.members.get(name) != expected:
+            self.refuse_value(name, json.dumps(expected))
+
     def known(self, names):
         for name in self.members:
             if name not in names.split():
@@ -131,6 +144,45 @@ def percentile(values, share):
     if low + 1 >= len(values):
         return values[-1]
     return values[low] + (rank - low) * (values[low + 1] - values[low])
+
+
+class Ended(Exception):
+    """A runner has ended early, and has said why."""
+
+
+class Runner:
+    """Runs `conductor-replay COMMAND`, which simulates: it says one line of
+    JSON, then answers questions, a line each."""
+
+    def __init__(self, program, command, options, passed, *words):
+        words = [w for name in passed if name in options
+                 for value in options[name].split('\n')
+                 for w in ([f'--{name}'] if name == 'skip-bad' else
+                           [f'--{name}', value])] + list(words)
+        self.process = subprocess.Popen(
+            [program, command, *words], text=True, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE)
+
+    def read(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise Ended
+        return json.loads(line)
+
+    def ask(self, question):
+        """Returns the answer; [] if nothing is asked."""
+        if not question:
+            return []
+        try:
+            self.process.stdin.write(json.dumps(question) + '\n')
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise Ended from None
+        return self.read()
+
+    def end(self):
+        self.process.stdin.close()
+        return self.process.wait()
 
 
 class Script:

@@ -130,11 +130,6 @@ void replay_tally_report(struct replay_tally *tally,
 /* Writes `json` with sorted keys to `path`. Returns 0 or a negative errno. */
 [[nodiscard]] int replay_json_write(const json_t *json, const char *path);
 
-/* Has a script print `json` (taken over, NULL = -ENOMEM), with exact numbers,
- * to standard output. Returns 0, -ENOMEM or an error of plot_script(). */
-[[nodiscard]] int replay_json_print(json_t *json, const char *script,
-                                    const char *first, const char *second);
-
 /* ": interrupted after N of M requests", or "" if it was not interrupted. */
 struct replay_ending {
     char text[96];

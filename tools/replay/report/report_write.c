@@ -5,7 +5,6 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "tools/plot/plot.h"
 #include "tools/replay/report/report.h"
 #include "tools/result_file.h"
 
@@ -152,22 +151,6 @@ int replay_json_write(const json_t *json, const char *path)
         json, f, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(12));
     fputc('\n', f);
     return result_close(f) != 0 || rc != 0 ? -EIO : 0;
-}
-
-int replay_json_print(json_t *json, const char *script, const char *first,
-                      const char *second)
-{
-    FILE *file = tmpfile();
-    int rc = json && file ? 0 : -ENOMEM;
-
-    if (rc == 0)
-        rc = json_dumpf(json, file, JSON_REAL_PRECISION(17));
-    if (rc == 0)
-        rc = plot_script(script, first, second, file, NULL);
-    if (file)
-        fclose(file);
-    json_decref(json);
-    return rc;
 }
 
 static void print_summary(FILE *f, const char *name,

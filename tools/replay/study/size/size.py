@@ -17,7 +17,8 @@ import chart
 import report
 import words
 from mixes import Search, Space, Spare, TooMany
-from script import Fields, Refused, Script, json_text, read_file, read_json, run
+from script import (Ended, Fields, Refused, Runner, Script, json_text,
+                    read_file, read_json, run)
 
 CLUSTER_MAX_BYTES = 64 * 1024
 # What kinds of one cluster may differ in: the rest of their files is equal.
@@ -121,44 +122,6 @@ def files_of(path, only):
         if name in names[:i]:
             raise Refused(f'--kinds {name}: comes twice')
     return [os.path.join(path, f'{name}.json') for name in names]
-
-
-class Core:
-    """Runs size-run."""
-
-    def __init__(self, program, options, files):
-        given = [(name, value) for name in PASSED if name in options
-                 for value in options[name].split('\n')]
-        words_of = [w for name, value in given for w in (
-            [f'--{name}'] if name == 'skip-bad' else [f'--{name}', value])]
-        self.process = subprocess.Popen(
-            [program, 'size-run', *words_of, *files], text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def read(self):
-        line = self.process.stdout.readline()
-        if not line:  # it has said why
-            raise Ended
-        return json.loads(line)
-
-    def ask(self, cases):
-        """Returns the cases' results, in order."""
-        if not cases:
-            return []
-        try:
-            self.process.stdin.write(json.dumps(cases) + '\n')
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            raise Ended from None
-        return self.read()
-
-    def end(self):
-        self.process.stdin.close()
-        return self.process.wait()
-
-
-class Ended(Exception):
-    """size-run has ended early."""
 
 
 class Sizing:
@@ -489,7 +452,7 @@ def size(command, core, facts, kinds):
 
 def main(command):
     files = files_of(command.options['nodes'], command.options.get('kinds'))
-    core = Core(command.program, command.options, files)
+    core = Runner(command.program, 'size-run', command.options, PASSED, *files)
     try:
         # C checks the files first: its messages name field and value.
         facts = core.read()

@@ -1,201 +1,383 @@
-"""Prints what conductor-replay sweep found: sweep.py AGAIN CAUSES <RESULTS.
+"""conductor-replay sweep: policies on random clusters, and the cases where the
+first one loses to another.
 
-AGAIN is the command line that repeats a case, without --case; CAUSES is
-"causes" if they were looked for. RESULTS is the JSON of the sweep with exact
-numbers, in which values are sums over the seeds.
+Simulations are those of PROGRAM sweep-run. A loss counts only against the
+policy that does best in the case, and on the means of all seeds.
 """
-import json
 import math
+import re
 import sys
+import time
 
-from script import printed
+import losses
+from cases import Case, Description, nearest
+from losses import CAUSES, METRICS, SHARES
+from script import Ended, Fields, Runner, Script, json_text, run
 
-METRICS = 'ttft', 'p99', 'effective', 'tokens'
-SHARES = 'effective', 'tokens'  # the others are times
-CAUSES = ('errors', 'slow links', 'slow nodes', 'disks', 'load', 'aggregated',
-          'two kinds', 'max_tokens', 'small caches')
-COMMANDS_MAX = 10  # shown
+POLICIES_MAX = 16
+WAVE = 256  # simulations in memory at once
+FAST_LINKS_GBPS, SLOW_LINKS_GBPS, LOW_LOAD = 800.0, 400.0, 0.6
+# p99 comes from some tens of requests: smaller losses are chance. It counts at
+# loads up to this: above, someone must come last.
+P99_THRESHOLDS, P99_LOAD_MAX = 5.0, 1.0
+VALUES = ('ttft_mean_s', 'ttft_p99_s', 'effective_ratio',
+          'effective_token_ratio')  # of METRICS
+# Causes that a draw has, and the draw without each.
+HAS = dict(zip(CAUSES, (
+    lambda d: d.prefill_error_sigma > 0 or d.decode_error_sigma > 0,
+    lambda d: d.link_gbps < SLOW_LINKS_GBPS,
+    lambda d: d.slow_nodes > 0, lambda d: d.disks,
+    lambda d: d.load > LOW_LOAD, lambda d: d.aggregated,
+    lambda d: d.mixed_nodes > 0, lambda d: d.max_tokens > 0,
+    lambda d: d.cache > 0)))
+WITHOUT = dict(zip(CAUSES, (
+    {'prefill_error_sigma': 0.0, 'decode_error_sigma': 0.0},
+    {'link_gbps': FAST_LINKS_GBPS}, {'slow_nodes': 0.0}, {'disks': False},
+    {'load': LOW_LOAD}, {'aggregated': False}, {'mixed_nodes': 0.0},
+    {'max_tokens': 0}, {'cache': 0.0})))
 
 
-def nodes_of(case):
-    return (str(case['coupled_nodes']) if case['coupled_nodes'] > 0 else
-            f'{case["prefill_nodes"]}+{case["decode_nodes"]}')
-
-
-def sum_of(case, metric, policy):
-    """A value summed over the seeds; NaN = none."""
-    x = case[metric]['values'][policy]
+def nan_if_none(x):
     return math.nan if x is None else x
 
 
-def value(case, metric, policy):
-    x = sum_of(case, metric, policy) / case['seeds']
-    return (f' {100 * x:8.2f}%' if metric in SHARES else f' {x:8.3f}s')
+def worse_by(metric, value, other):
+    """Returns how much worse a value is: 0.1 = a tenth longer, or ten points
+    less effective; below 0 = better; 0 if either is NaN."""
+    if math.isnan(value) or math.isnan(other) or not other > 0:
+        return 0.0
+    return other - value if metric in SHARES else value / other - 1.0
+
+
+def worst(metric, values):
+    """Returns (by how much, index of the policy) that the first policy loses
+    most to."""
+    by = [worse_by(metric, values[0][metric], v[metric]) for v in values[1:]]
+    return max(by), by.index(max(by)) + 1
+
+
+class Ticker:
+    """A count that grows, on standard error."""
+
+    def __init__(self, what, total):
+        self.what, self.total = what, total
+        self.on_terminal, self.has_line = sys.stderr.isatty(), False
+        self.shown = time.monotonic()
+
+    def show(self, count):
+        now = time.monotonic()
+        if now - self.shown < (0.2 if self.on_terminal else 5):
+            return
+        self.shown, self.has_line = now, self.on_terminal
+        print('\r' * self.on_terminal + f'{count} of {self.total} {self.what}',
+              end=' ' if self.on_terminal else '\n', file=sys.stderr,
+              flush=True)
+
+    def end(self):
+        if self.has_line:
+            print('\r\033[K', end='', file=sys.stderr, flush=True)
+
+
+class Result:
+    """A case's values of each policy, {metric: value} and promises: `own` with
+    the case's own seed, `all` summed over the seeds."""
+
+    def __init__(self, case, policies):
+        self.case, self.seeds = case, 1
+        self.own = [{} for _ in policies]
+        self.all, self.loss = None, {m: {'causes': []} for m in METRICS}
+
+    def judge(self):
+        for metric, loss in self.loss.items():
+            by, loss['other'] = worst(metric, self.all)
+            loss['loss'] = by / self.seeds if metric in SHARES else by
+
+    def add(self, values):
+        """Adds the values of another seed."""
+        for total, v in zip(self.all, values):
+            for name in total:
+                total[name] = (max(total[name], v[name]) if name == 'latest_s'
+                               else total[name] + v[name])
 
 
 class Sweep:
-    def __init__(self, results, again, causes):
-        self.cases, self.policies = results['cases'], results['policies']
-        self.results, self.again, self.causes = results, again, causes
-        self.first = self.policies[0]
+    def __init__(self, command, runner, description):
+        options = command.options
+        self.runner, self.description = runner, description
+        self.policies = options['policies'].split(',')
+        self.threshold = float(options['threshold'])
+        self.seed, self.seeds = int(options['seed']), int(options['seeds'])
+        only = options.get('case')
+        self.numbers = range(int(options['cases'])) if only is None else \
+            [int(only)]
+        self.jobs = []
+        self.results = []
 
-    def print_alone(self, case):
-        """All results of one case."""
-        print(f'case {case["case"]}: {case["requests"]} requests of '
-              f'{case["trace"]} (seed {case["seed"]}, speed {case["speed"]:g}' +
-              (f', rate {case["rate"]:.6g}' if case['rate'] > 0 else '') +
-              f') on {nodes_of(case)} nodes of {case["hardware"]}, load '
-              f'{case["load"]:.3f}, {case["link_gbps"]:.0f} Gbit/s, errors '
-              f'{case["prefill_error_sigma"]:.2f}, SLO '
-              f'{case["slo_ttft_s"]:g} s; means of {case["seeds"]} seeds\n\n' +
-              '%-16s %9s %9s %10s %10s %9s %8s %9s' % (
-                  'policy', 'TTFT', 'p99', 'effective', 'tokens', 'accepted',
-                  'late', 'by most'))
-        for policy in self.policies:
-            p = case['promises'][policy]
-            print(f'{policy:<16}' + ''.join(
-                (' ' if m in SHARES else '') + value(case, m, policy)
-                for m in METRICS) +
-                f' {p["promised"]:8} {p["late"]:8} {p["latest_s"]:8.3f}s')
-        print()
+    # Simulations.
 
-    def print_loss(self, case, metric):
-        loss = case[metric]
-        other = loss['against']
-        slow, cache = case['slow_nodes'], case['cache']
-        print(f'{100 * loss["loss"]:6.1f}% {metric:<9} {other:<13}' +
-              value(case, metric, self.first) + value(case, metric, other) +
-              f' {case["case"]:6} {nodes_of(case):>7} '
-              f'{case["link_gbps"]:6.0f} {case["load"]:5.2f} '
-              f'{case["prefill_error_sigma"]:6.2f}' +
-              (f'  {100 * slow:2.0f}% at {case["slow_speed"]:.2f}'
-               if slow > 0 else f'  {"-":>11}') +
-              (f' {100 * cache:4.0f}%' if cache > 0 else
-               f' {"disk" if case["disks"] else "-":>5}') +
-              f' {case["slo_ttft_s"]:5.1f}  {case["hardware"]}, '
-              f'{case["trace"]}' +
-              (f'; {"+".join(loss["causes"]) or "-"}' if self.causes else ''))
+    def ask(self, case, seed, with_slo, policy, values):
+        """Queues a simulation, whose results `values` gets."""
+        if len(self.jobs) == WAVE:
+            self.flush()
+        d = case.draw
+        self.jobs.append((case, with_slo, values, {
+            'cluster': case.cluster(), 'source': case.source(seed),
+            'policy': self.policies[policy], 'speed': case.speed,
+            'seed': d.seed + seed,
+            'slo_ttft_s': d.slo_ttft_s if with_slo else 0,
+            'slo_tbt_s': d.slo_tbt_s if with_slo else 0,
+            'effective_ttft_s': d.slo_ttft_s,
+            'effective_tbt_s': d.slo_tbt_s}))
 
-    def print_losses(self):
-        """The worst first, and how to see each alone."""
-        lost = sorted(((case, m) for case in self.cases for m in METRICS
-                       if case[m]['loses']),
-                      key=lambda one: -one[0][one[1]]['loss'])
-        if not lost:
-            return
-        print('%7s %-9s %-13s %9s %9s %6s %7s %6s %5s %6s  %11s %5s %5s  '
-              'hardware, trace%s' % (
-                  'loss', 'metric', 'against', self.first, 'other', 'case',
-                  'nodes', 'Gbit/s', 'load', 'errors', 'slow nodes', 'cache',
-                  'SLO', '; what it takes' if self.causes else ''))
-        for case, metric in lost:
-            self.print_loss(case, metric)
-        print('\nto see one alone:')
-        for number in list(dict.fromkeys(
-                case['case'] for case, _ in lost))[:COMMANDS_MAX]:
-            print(f'  {self.again} --case {number}')
-        print()
+    def flush(self):
+        answer = self.runner.ask([question for *_, question in self.jobs])
+        if 'error' in answer:
+            self.jobs[answer['case']][0].answer(answer)
+        for (_, with_slo, values, _), r in zip(self.jobs, answer):
+            values |= {m: nan_if_none(r[name]) for m, name in zip(
+                METRICS, VALUES) if (m in SHARES) == with_slo}
+            for name in (('promised', 'late', 'latest_s') if with_slo else
+                         ('predicted_ratio', 'p90_held_ratio')):
+                values[name] = r[name]
+        self.jobs = []
 
-    def print_against_best(self, name, metric, least, most):
-        """The first policy against the best of the others: the number of cases
-        worse by more than each step, the worst, and the mean of all. For
-        ratios it is geometric, so that no case outweighs the others."""
-        losses = [c[metric]['loss'] for c in self.cases
-                  if least < c['drawn_load'] <= most and
-                  not math.isnan(sum_of(c, metric, self.first))]
-        if not losses:
-            return
-        above = [sum(x > step for x in losses) for step in (0.02, 0.1, 0.5)]
-        share, total = metric in SHARES, 0.0
-        for x in losses:
-            total += -x if share else math.log1p(x)
-        print('  %-28s %6d %7d %7d %7d %8.1f%s' % (
-            name, len(losses), *above, 100 * max(losses),
-            '  ' if share else ' %') +
-            (' %+9.2f' % (100 * total / len(losses)) if share else
-             ' %9.3f x' % math.exp(total / len(losses))))
+    def ask_all(self, case, seed, values):
+        """Queues all policies with a case's i-th seed, without and with the
+        SLO."""
+        for policy, into in enumerate(values):
+            for with_slo in False, True:
+                self.ask(case, seed, with_slo, policy, into)
 
-    def print_all_against_best(self):
-        print(f'{self.first} against the best of the others in each case; '
-              'shares in points\n  %-28s %6s %7s %7s %7s %10s %9s' % (
-                  'worse by more than', 'cases', '2', '10', '50', 'worst',
-                  'mean'))
-        for name, metric, least, most in (
-                ('mean TTFT', 'ttft', 0, math.inf),
-                ('p99 TTFT, load up to 1', 'p99', 0, 1),
-                ('p99 TTFT, load above 1', 'p99', 1, math.inf),
-                ('effective requests', 'effective', 0, math.inf),
-                ('effective input tokens', 'tokens', 0, math.inf)):
-            self.print_against_best(name, metric, least, most)
+    def make(self, draw):
+        return Case(draw, self.description.workloads.get(draw.trace.like),
+                    self.runner.ask)
 
-    def beside(self, metric, policy):
-        """The first policy beside another: points, or a ratio."""
-        total = 0.0
-        for case in self.cases:
-            a, b = (sum_of(case, metric, p) for p in (self.first, policy))
-            if metric in SHARES:
-                total += (a - b) / case['seeds']
-            elif a > 0 and b > 0:
-                total += math.log(a / b)
-        return (f' {100 * total / len(self.cases):+8.2f}' if metric in SHARES
-                else f' {math.exp(total / len(self.cases)):8.3f}x')
+    def run_cases(self):
+        """Runs every case with its own seed."""
+        ticker = Ticker('cases', len(self.numbers))
+        for i, number in enumerate(self.numbers):
+            result = Result(self.make(self.description.draw(
+                self.seed, number)), self.policies)
+            self.results.append(result)
+            self.ask_all(result.case, 0, result.own)
+            ticker.show(i + 1)
+        self.flush()
+        ticker.end()
+        for result in self.results:
+            result.all = [{k: v for k, v in own.items() if k not in (
+                'predicted_ratio', 'p90_held_ratio')} for own in result.own]
+            result.judge()
+            for loss in result.loss.values():
+                loss['first_loss'] = loss['loss']
 
-    def print_policies(self):
-        """Each policy's broken promises, and the first beside it."""
-        print('\n%-16s %10s %8s %12s %12s   %s beside it: %9s %9s %9s %9s' % (
-            'policy', 'accepted', 'late', 'by most (s)', 'cases late',
-            self.first, 'mean TTFT', 'p99', 'requests', 'tokens'))
-        for policy in self.policies:
-            all_of = [case['promises'][policy] for case in self.cases]
-            line = '%-16s %10d %8d %12.3f %12d' % (
-                policy, sum(p['promised'] for p in all_of),
-                sum(p['late'] for p in all_of),
-                max(p['latest_s'] for p in all_of),
-                sum(p['late'] > 0 for p in all_of))
-            if policy != self.first:
-                line += '   ' + ' ' * (len(self.first) + 11) + ''.join(
-                    self.beside(m, policy) for m in METRICS)
-            print(line)
+    def loses(self, result, metric):
+        """Returns whether the first policy loses the case by a metric."""
+        p99 = metric == 'p99'
+        return (result.loss[metric]['loss'] >
+                self.threshold * (P99_THRESHOLDS if p99 else 1.0) and
+                not (p99 and result.case.draw.load > P99_LOAD_MAX))
 
-    def print_group(self, name, cases):
-        """How many of the cases lose, and the largest loss."""
-        if not cases:
-            return
-        line = f'  {name:<20.20} {len(cases):6}'
-        for metric in METRICS:
-            lost = [c[metric]['loss'] for c in cases if c[metric]['loses']]
-            line += f' {len(lost):9} {100 * max([0.0, *lost]):7.1f}%'
-        print(line)
+    def confirm(self):
+        """Runs the lost cases again with other seeds."""
+        again = [(r, [[{} for _ in self.policies]
+                      for _ in range(1, self.seeds)])
+                 for r in self.results
+                 if any(self.loses(r, m) for m in METRICS)]
+        for result, values in again:
+            for i, of_seed in enumerate(values):
+                self.ask_all(result.case, i + 1, of_seed)
+        self.flush()
+        for result, values in again:
+            for of_seed in values:
+                result.add(of_seed)
+            result.seeds = self.seeds
+            result.judge()
 
-    def print_groups(self):
-        print('\ncases that lose, and the worst, by what they have\n'
-              f'  {"":<20} {"cases":>6}' +
-              ''.join(f' {m:>9} {"worst":>8}' for m in METRICS))
-        self.print_group('all', self.cases)
+    def variant(self, case, cause):
+        """Returns a case without one feature: same trace speed, unless load or
+        node roles are the feature removed."""
+        draw = type(case.draw)(**vars(case.draw) | WITHOUT[cause])
+        variant = self.make(draw)
+        if cause not in ('aggregated', 'load'):
+            variant.speed, variant.rate = case.speed, case.rate
+        return variant
+
+    def find_causes_of(self, result, metric):
+        """It is a cause if without it the loss is less than half."""
+        loss, tried = result.loss[metric], []
         for cause in CAUSES:
-            self.print_group(cause, [c for c in self.cases
-                                     if cause in c['has']])
-        self.print_group('none of these',
-                         [c for c in self.cases if not c['has']])
-        for i, name in enumerate(self.results['traces']):
-            self.print_group(name, [c for c in self.cases
-                                    if c['trace_at'] == i])
+            if not HAS[cause](result.case.draw):
+                continue
+            variant, values = self.variant(result.case, cause), ({}, {})
+            tried.append((cause, values))
+            for policy, into in zip((0, loss['other']), values):
+                self.ask(variant, 0, metric in SHARES, policy, into)
+        self.flush()
+        loss['causes'] = [
+            cause for cause, (first, other) in tried
+            if worse_by(metric, first[metric], other[metric]) <
+            loss['loss'] / 2]
 
-    def print(self):
-        print(f'sweep {self.results["description"]}, seed '
-              f'{self.results["seed"]}: {len(self.cases)} cases\n')
-        if len(self.cases) == 1:
-            self.print_alone(self.cases[0])
-        self.print_losses()
-        self.print_all_against_best()
-        self.print_policies()
-        self.print_groups()
+    def find_causes(self):
+        ticker = Ticker('cases looked at for causes', len(self.results))
+        for i, result in enumerate(self.results):
+            for metric in METRICS:
+                if self.loses(result, metric):
+                    self.find_causes_of(result, metric)
+            ticker.show(i + 1)
+        ticker.end()
+
+    # What is found.
+
+    def metric_json(self, result, metric):
+        loss = result.loss[metric]
+        return {'values': {p: v[metric] for p, v in zip(self.policies,
+                                                        result.all)},
+                'against': self.policies[loss['other']],
+                'first_loss': loss['first_loss'], 'loss': loss['loss'],
+                'loses': self.loses(result, metric), 'causes': loss['causes']}
+
+    def case_json(self, result):
+        """Returns a case; its values are sums over the seeds."""
+        c, d = result.case, result.case.draw
+        return {'case': d.number, 'seed': d.seed, 'hardware': d.hardware.name,
+                'trace': d.trace.name, 'requests': d.requests,
+                'prefill_nodes': c.prefill, 'decode_nodes': c.decode,
+                'coupled_nodes': c.coupled, 'load': c.load, 'speed': c.speed,
+                'rate': c.rate, 'seeds': result.seeds} | {
+            name: getattr(d, name) for name in (
+                'link_gbps', 'disks', 'slow_nodes', 'slow_speed',
+                'prefill_error_sigma', 'decode_error_sigma', 'slo_ttft_s',
+                'slo_tbt_s', 'max_tokens', 'mixed_nodes', 'mixed_cost',
+                'mixed_memory', 'cache')} | {
+            m: self.metric_json(result, m) for m in METRICS} | {
+            'promises': {p: {name: v[name] for name in (
+                'promised', 'late', 'latest_s')}
+                for p, v in zip(self.policies, result.all)}}
+
+    def json(self):
+        return {'description': self.description.name, 'seed': self.seed,
+                'threshold': self.threshold, 'policies': self.policies,
+                'cases': [self.case_json(r) for r in self.results]}
+
+    def print(self, again, causes):
+        found = self.json() | {'traces': [
+            t.name for t in self.description.traces]}
+        for case, r in zip(found['cases'], self.results):
+            d = r.case.draw
+            case |= {'has': [c for c in CAUSES if HAS[c](d)],
+                     'drawn_load': d.load,
+                     'trace_at': self.description.traces.index(d.trace)}
+        losses.Losses(found, again, causes).print()
+
+    def as_json(self):
+        found = self.json()
+        for case in found['cases']:
+            for m in METRICS:
+                for p, x in case[m]['values'].items():
+                    case[m]['values'][p] = x / case['seeds']
+        return (json_text(rounded(found), 12, indent=2, sort_keys=True,
+                          ensure_ascii=False) + '\n').encode(errors='replace')
+
+    def as_csv(self):
+        lines = [
+            'case,seed,hardware,trace,requests,prefill_nodes,decode_nodes,'
+            'coupled_nodes,link_gbps,load,speed,disks,slow_nodes,slow_speed,'
+            'prefill_error_sigma,decode_error_sigma,slo_ttft_s,slo_tbt_s,'
+            'max_tokens,mixed_nodes,mixed_cost,mixed_memory,cache,rate,policy,'
+            'ttft_mean_s,ttft_p99_s,effective_ratio,effective_token_ratio,'
+            'promised,late,latest_s,predicted_ratio,p90_held_ratio,seeds,'
+            'ttft_mean_s_seeds,ttft_p99_s_seeds,effective_ratio_seeds,'
+            'effective_token_ratio_seeds']
+        for r in self.results:
+            c, d = r.case, r.case.draw
+            head = (f'{d.number},{d.seed},{d.hardware.name},{d.trace.name},'
+                    f'{d.requests},{c.prefill},{c.decode},{c.coupled},'
+                    f'{d.link_gbps:.3f},{c.load:.4f},{c.speed:.17g},'
+                    f'{d.disks:d},{d.slow_nodes:.3f},{d.slow_speed:.3f},'
+                    f'{d.prefill_error_sigma:.4f},{d.decode_error_sigma:.4f},'
+                    f'{d.slo_ttft_s:.3f},{d.slo_tbt_s:.4f},{d.max_tokens},'
+                    f'{d.mixed_nodes:.3f},{d.mixed_cost:.3f},'
+                    f'{d.mixed_memory:.3f},{d.cache:.4f},{c.rate:.17g}')
+            for policy, own, total in zip(self.policies, r.own, r.all):
+                lines.append(','.join([
+                    head, policy, *(shown(own[m]) for m in METRICS),
+                    f'{own["promised"]},{own["late"]}',
+                    shown(own['latest_s']), shown(own['predicted_ratio']),
+                    shown(own['p90_held_ratio']), str(r.seeds),
+                    *(shown(total[m] / r.seeds) for m in METRICS)]))
+        return '\n'.join([*lines, '']).encode(errors='surrogateescape')
 
 
-def main():
-    _, again, causes = sys.argv
-    Sweep(json.load(sys.stdin), again, causes == 'causes').print()
+def shown(x):
+    return '' if x is None or math.isnan(x) else f'{x:.6f}'
+
+
+def rounded(x):
+    """Returns a value as JSON has it: real numbers with six decimals."""
+    if isinstance(x, dict):
+        return {name: rounded(value) for name, value in x.items()}
+    if isinstance(x, list):
+        return [rounded(value) for value in x]
+    if not isinstance(x, float):
+        return x
+    return None if math.isnan(x) else nearest(x * 1e6) / 1e6
+
+
+def command_line(words):
+    """Returns the given command, to which one case can be added: without
+    options that select cases or their output."""
+    line, words = ['conductor-replay sweep'], iter(words)
+    for word in words:
+        name, given, _ = word.partition('=')
+        if name in ('--cases', '--case', '--csv', '--json', '--jobs'):
+            if not given:
+                next(words, None)
+        elif word != '--causes':
+            line.append(f"'{word}'" if re.search(r'[ *?$&|;<>()"\\]', word)
+                        else word)
+    return ' '.join(line)
+
+
+class Command(Script):
+    def __init__(self, program, name, options):
+        unset = {'case': str(2 ** 64 - 1), 'jobs': '0'}
+        super().__init__(program, name, {
+            k: v for k, v in options.items() if unset.get(k) != v})
+
+
+def main(command):
+    options = command.options
+    path = options['description']
+    runner = Runner(command.program, 'sweep-run', options,
+                    ('policies', 'policy-option', 'jobs'), '--file', path)
+    try:
+        given = runner.read()
+        if not 2 <= options['policies'].count(',') + 1 <= POLICIES_MAX:
+            command.complain(f'--policies {options["policies"]}: must be 2 to '
+                             f'{POLICIES_MAX}')
+            command.status = 2
+            return
+        description = Description(Fields(path, given['file']),
+                                  given['workloads'], given['tiers'])
+        for trace in options.get('trace', '').split('\n'):
+            if trace:
+                description.add_file(trace)
+        sweep = Sweep(command, runner, description)
+        sweep.run_cases()
+        if sweep.seeds > 1:
+            sweep.confirm()
+        if 'causes' in options:
+            sweep.find_causes()
+        runner.end()
+    except Ended:
+        command.status = runner.end()
+        return
+    sweep.print(command_line(options['words'].split('\n')),
+                'causes' in options)
+    command.output('csv', sweep.as_csv)
+    command.output('json', sweep.as_json)
 
 
 if __name__ == '__main__':
-    sys.exit(printed(main))
+    sys.exit(run(Command, main))

@@ -256,7 +256,8 @@ static double speed_of(const struct cluster *c, bool decodes, uint32_t k)
     for (uint32_t n = 0; n < c->n_groups; n++) {
         const struct cluster_group *g = &c->groups[n];
 
-        if (g->decodes != decodes || k < g->first || k - g->first >= g->nodes)
+        if (g->decodes != decodes || k < g->first || k - g->first >= g->nodes ||
+            !(decodes ? g->has_decode : g->has_prefill))
             continue;
         speed *= decodes ? (c->cost.decode[0] + c->cost.decode[1]) /
                                (g->decode_us[0] + g->decode_us[1])
