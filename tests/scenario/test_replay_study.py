@@ -31,15 +31,15 @@ class Means(unittest.TestCase):
         seeds; what a run has not measured is left out."""
         runs = [dict.fromkeys((
             'ttft_mean_s', 'ttft_p50_s', 'ttft_p90_s', 'ttft_p99_s',
-            'tbt_p90_s', 'predicted_ratio', 'error_p99_s', 'error_max_s'), '')
-            | {'policy': 'plan', 'nodes': '2', 'decode_nodes': '1',
-               'link_gbps': '10', 'speed': '1', 'hit_ratio': '0.5',
-               'effective_ratio': str(0.1 * i), 'effective_token_ratio': '1',
-               'effective': str(10 * i), 'arrivals_s': '20',
-               'p90_told': str(i), 'p90_held': '1', 'rejected': str(10 + i),
-               'late': str(4 + i), 'latest_s': str(5 - i)} for i in range(3)]
-        runs[1] |= {'ttft_mean_s': '3', 'error_max_s': '2'}
-        runs[2] |= {'ttft_mean_s': '5', 'error_max_s': '7'}
+            'tbt_p90_s', 'predicted_ratio', 'error_p99_s', 'error_max_s'))
+            | {'policy': 'plan', 'nodes': 2, 'decode_nodes': 1,
+               'link_gbps': 10.0, 'speed': 1.0, 'hit_ratio': 0.5,
+               'effective_ratio': 0.1 * i, 'effective_token_ratio': 1.0,
+               'effective': 10 * i, 'arrivals_s': 20.0, 'p90_told': i,
+               'p90_held': 1, 'rejected': 10 + i, 'late': 4 + i,
+               'latest_s': 5.0 - i} for i in range(3)]
+        runs[1] |= {'ttft_mean_s': 3.0, 'error_max_s': 2.0}
+        runs[2] |= {'ttft_mean_s': 5.0, 'error_max_s': 7.0}
         case = compare.Case(runs)
         self.assertEqual((case.rejected, case.late, case.latest_s), (11, 5, 5))
         self.assertEqual((case.nodes, case.ttft[:2]), ('2+1', [4, None]))

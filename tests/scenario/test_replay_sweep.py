@@ -284,7 +284,7 @@ class Sweep(FolderCase):
         self.description |= self.OPTIONAL
         self.description['traces'].append({'name': 'd', 'like': 'day'})
         runner = script.Runner(
-            program(*REPLAY), 'sweep-run', {}, (), '--policies', 'plan', '--file',
+            program(*REPLAY), 'sweep-run', {}, (), '--policies', 'plan', '--quiet', '--file',
             self.write('d.json', self.description))
         self.addCleanup(runner.end)
         given = runner.read()

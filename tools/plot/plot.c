@@ -10,9 +10,7 @@
 
 #include "tools/result_file.h"
 
-/* Exit statuses of scripts. */
-#define NO_MATPLOTLIB 3
-#define NOT_PRINTED 4
+#define NO_MATPLOTLIB 3 /* exit status of draw.py */
 
 extern char **environ;
 
@@ -41,17 +39,17 @@ int plot_begin(struct plot *plot)
     return 0;
 }
 
-int plot_script(const char *name, const char *first, const char *second,
-                FILE *in, FILE *out)
+/* Runs draw.py from `in` to `out`. Returns as plot_end(). */
+static int draw(const char *kind, const char *title, FILE *in, FILE *out)
 {
     char program[PATH_MAX], script[PATH_MAX + 64];
-    const char *const arguments[] = {"python3", "-B",   script,
-                                     first,     second, NULL};
+    const char *const arguments[] = {"python3", "-B",  script,
+                                     kind,      title, NULL};
     posix_spawn_file_actions_t files;
     int status = 0;
     pid_t child;
 
-    plot_find(name, program, script);
+    plot_find("draw.py", program, script);
     if (fflush(stdout) != 0 || fflush(in) != 0 ||
         lseek(fileno(in), 0, SEEK_SET) < 0)
         return -errno;
@@ -61,9 +59,7 @@ int plot_script(const char *name, const char *first, const char *second,
     if (rc != 0)
         return -rc;
     if ((rc = posix_spawn_file_actions_adddup2(&files, fileno(in), 0)) == 0 &&
-        (rc = !out ? 0
-                   : posix_spawn_file_actions_adddup2(&files, fileno(out),
-                                                      1)) == 0)
+        (rc = posix_spawn_file_actions_adddup2(&files, fileno(out), 1)) == 0)
         rc = posix_spawnp(&child, "python3", &files, NULL,
                           (char *const *)arguments, environ);
     posix_spawn_file_actions_destroy(&files);
@@ -79,10 +75,7 @@ int plot_script(const char *name, const char *first, const char *second,
          WTERMSIG(status) == SIGPIPE))
         raise(WTERMSIG(status));
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    return code == 0               ? 0
-           : code == NO_MATPLOTLIB ? -ENOPKG
-           : code == NOT_PRINTED   ? -EPIPE
-                                   : -EPROTO;
+    return code == 0 ? 0 : code == NO_MATPLOTLIB ? -ENOPKG : -EPROTO;
 }
 
 int plot_end(struct plot *plot, int rc, const char *kind, const char *title,
@@ -91,8 +84,7 @@ int plot_end(struct plot *plot, int rc, const char *kind, const char *title,
     FILE *picture = rc == 0 ? tmpfile() : NULL;
 
     if (rc == 0)
-        rc = picture ? plot_script("draw.py", kind, title, plot->file, picture)
-                     : -errno;
+        rc = picture ? draw(kind, title, plot->file, picture) : -errno;
     if (rc == 0)
         rc = result_copy(picture, path);
     if (picture)

@@ -27,12 +27,6 @@ struct plot {
 [[nodiscard]] int plot_end(struct plot *plot, int rc, const char *kind,
                            const char *title, const char *path);
 
-/* Runs a script (see plot_find()) with two arguments, the data in `in` as its
- * input, and `out` as its output; a NULL output is this program's. Returns as
- * plot_end(), or -EPIPE, with a message, when it could not print. */
-[[nodiscard]] int plot_script(const char *name, const char *first,
-                              const char *second, FILE *in, FILE *out);
-
 /* Returns what an error of plot_end() means, and what to do. */
 const char *plot_error(int rc);
 

@@ -24,10 +24,6 @@
  * plot_error()). Returns 0 or -1. */
 int replay_complain_output(const char *name, const char *path, int rc);
 
-/* Prints that a script did not print, unless rc, of plot_script(), is 0.
- * Returns 0 or -1. */
-int replay_complain_script(const char *name, int rc);
-
 /* Writes an optional output: evaluates `write` only if there is a path. */
 #define REPLAY_OUTPUT(name, path, write) \
     ((path) ? replay_complain_output(name, path, write) : 0)
@@ -65,6 +61,6 @@ int replay_command_figures(int argc, char **argv);
 int replay_command_simulate(int argc, char **argv);
 int replay_command_sessions(int argc, char **argv);
 int replay_command_sweep(int argc, char **argv);
-int replay_command_sweep_run(int argc, char **argv);
+int replay_command_study_run(int argc, char **argv);
 
 #endif

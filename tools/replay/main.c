@@ -53,7 +53,8 @@ static const struct command commands[] = {
     {"cake-run", NULL, replay_command_cake_run},
     {"size", "find the cheapest cluster that meets SLOs", replay_command_size},
     {"size-run", NULL, replay_command_size_run},
-    {"sweep-run", NULL, replay_command_sweep_run},
+    {"compare-run", NULL, replay_command_study_run},
+    {"sweep-run", NULL, replay_command_study_run},
 };
 
 #define NAME_BYTES 64

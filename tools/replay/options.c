@@ -171,16 +171,6 @@ int replay_complain_output(const char *name, const char *path, int rc)
                                      plot_error(rc));
 }
 
-int replay_complain_script(const char *name, int rc)
-{
-    if (rc == 0 || rc == -EPIPE)
-        return rc;
-    return replay_complain(name, "needs python3: %s",
-                           rc == -ENOPKG   ? strerror(ENOENT)
-                           : rc == -EPROTO ? "its script failed"
-                                           : strerror(-rc));
-}
-
 void replay_missing(const char *name, const char *option)
 {
     char program[NAME_BYTES];

@@ -223,32 +223,24 @@ class Script:
         """Is called last."""
 
 
-def printed(main, failed=4):
-    """Runs main(), which prints. Returns 0; ends the program with `failed` if
-    standard output cannot be written, and says so."""
+def run(kind, main):
+    """Runs main(kind(PROGRAM, COMMAND, OPTIONS)). Returns the exit status; ends
+    the program if standard output cannot be written, and says so."""
+    _, program, name, *given = sys.argv
+    script = kind(program, name, dict(x.split('=', 1) for x in given if x))
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends without a traceback
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     for f in sys.stdout, sys.stderr:
         f.reconfigure(encoding='utf-8', errors='surrogateescape')
     try:
-        main()
-        sys.stdout.flush()
-    except OSError as e:
-        print(f'conductor-replay: standard output: {e.strerror}',
-              file=sys.stderr)
-        os._exit(failed)
-    return 0
-
-
-def run(kind, main):
-    """Runs main(kind(PROGRAM, COMMAND, OPTIONS)). Returns the exit status."""
-    _, program, name, *given = sys.argv
-    script = kind(program, name, dict(x.split('=', 1) for x in given if x))
-
-    def with_errors():
         try:
             main(script)
         except Refused as why:
             script.complain(why)
         script.end()
-    return printed(with_errors, 1) or script.status
+        sys.stdout.flush()
+    except OSError as e:
+        print(f'conductor-replay: standard output: {e.strerror}',
+              file=sys.stderr)
+        os._exit(1)
+    return script.status

@@ -1,9 +1,7 @@
-/* conductor-replay compare: policies side by side. */
-#include "tools/replay/study/compare/compare.h"
-
-#include <errno.h>
+/* conductor-replay compare: policies side by side. compare.py beside this file,
+ * copied to tools/plot, makes the cases and shows them; it asks compare-run
+ * (../run.c) to simulate. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "tools/replay/command.h"
@@ -29,226 +27,95 @@ static const struct option_usage usage = {
 };
 
 #define SEEDS_MAX 100
-/* Most runs with --requests-csv: each keeps a file until all have ended. */
-#define REQUESTS_CSV_RUNS_MAX 500
 
-struct settings {
-    struct replay_study study;
-    struct replay_case base; /* of all cases */
-    struct cluster_changes changes;
-    struct replay_policies numbers;
-    const char *cluster, *policies, *speeds, *prefill, *links;
-    const char *csv, *requests_csv, *plot, *without;
-    struct replay_rules rules; /* of --rules; n = 0: none */
-    uint64_t seeds;
-    struct replay_stream_options sources[SEEDS_MAX]; /* (seeds) */
-};
-
-static int parse(int argc, char **argv, struct settings *s, int *status)
+/* Checks the lists of an option table. */
+static int check_lists(const char *policies, const char *speeds,
+                       const char *prefill, const char *links)
 {
-    const struct option_spec specs[] = {
-        REPLAY_STUDY_SPECS(s->study),
-        {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
-         "the cluster's description (docs/plan/clusters.md)", .required = true},
-        {"policies", OPTION_TEXT, &s->policies, "LIST", 0, 0,
-         "policies to compare (default: those of the paper's Figure 5, "
-         "and " POLICY_DEFAULT ")"},
-        REPLAY_POLICY_SPEC(s->numbers),
-        {"rules", OPTION_TEXT, &s->without, "LIST", 0, 0,
-         "instead: one policy (default " POLICY_DEFAULT
-         ") as it is, and with each of these options set to 0; switches: all "
-         "options that are 0 or 1, and now 1"},
-        {"speeds", OPTION_TEXT, &s->speeds, "LIST", 0, 0,
-         "speeds relative to the trace (default 1)"},
-        {"prefill", OPTION_TEXT, &s->prefill, "LIST", 0, 0,
-         "numbers of prefill (or coupled) nodes (default: the file's)"},
-        {"decode", OPTION_COUNT, &s->changes.decode_nodes, "N", 0,
-         CLUSTER_NODES_MAX, "number of decode nodes, instead of the file's"},
-        {"link-gbps", OPTION_TEXT, &s->links, "LIST", 0, 0,
-         "bandwidths of every link, in Gbit/s, instead of the file's"},
-        {"cache-tokens", OPTION_NUMBER, &s->changes.cache_tokens, "N", 1, 1e12,
-         "device cache of a prefill node, in tokens, instead of the file's"},
-        {"admission", OPTION_TEXT, &s->base.admission, "NAME", 0, 0,
-         "plain or none, as in simulate (default plain)"},
-        {"slo-ttft", OPTION_NUMBER, &s->base.slo_ttft_s, "S", 0, 1e6,
-         "TTFT SLO of each request, in seconds"},
-        {"slo-tbt", OPTION_NUMBER, &s->base.slo_tbt_s, "S", 0, 1e6,
-         "TBT SLO of each request, in seconds"},
-        {"seed", OPTION_COUNT, &s->base.seed, "S", 0, 9e15,
-         "seed of random choices (default 1)"},
-        {"seeds", OPTION_COUNT, &s->seeds, "N", 1, SEEDS_MAX,
-         "number of seeds, from --seed on; table, picture and verdicts show "
-         "means over them (default 1)"},
-        {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
-         "write one line per simulation"},
-        {"requests-csv", OPTION_OUTPUT, &s->requests_csv, "FILE", 0, 0,
-         "write one line per request of each simulation"},
-        {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0, "SVG"},
-    };
-    return replay_policies_parse(&s->numbers, &usage, OPTION_TABLE(specs), argc,
-                                 argv, status);
-}
-
-static int read_lists(const struct settings *s, struct replay_comparison *c)
-{
+    struct replay_names names;
+    struct replay_numbers numbers;
     char error[REPLAY_LIST_ERROR_BYTES];
 
-    if (!s->policies)
-        replay_comparison_policies(&c->policies);
-    if ((s->policies &&
-         replay_list_names("policies", s->policies, sim_policy_name,
-                           &c->policies, error) != 0) ||
-        replay_list_numbers("speeds", s->speeds, 1e-3, 1e6, &c->speeds,
-                            error) != 0 ||
-        (s->prefill &&
-         replay_list_numbers("prefill", s->prefill, 1, CLUSTER_NODES_MAX,
-                             &c->nodes, error) != 0) ||
-        (s->links && replay_list_numbers("link-gbps", s->links, 0, 1e9,
-                                         &c->links, error) != 0))
+    if ((policies && replay_list_names("policies", policies, sim_policy_name,
+                                       &names, error) != 0) ||
+        replay_list_numbers("speeds", speeds, 1e-3, 1e6, &numbers, error) !=
+            0 ||
+        (links && replay_list_numbers("link-gbps", links, 0, 1e9, &numbers,
+                                      error) != 0) ||
+        (prefill &&
+         replay_list_numbers("prefill", prefill, 1, CLUSTER_NODES_MAX, &numbers,
+                             error) != 0))
         return replay_complain(usage.name, "%s", error);
-    for (size_t i = 0; i < c->nodes.count; i++)
-        if (floor(c->nodes.values[i]) != c->nodes.values[i])
+    for (size_t i = 0; prefill && i < numbers.count; i++)
+        if (floor(numbers.values[i]) != numbers.values[i])
             return replay_complain(
-                usage.name, "--prefill %s: must be whole numbers", s->prefill);
+                usage.name, "--prefill %s: must be whole numbers", prefill);
     return 0;
-}
-
-/* Reads --rules: one policy, with and without each of its rules. */
-static int read_rules(struct settings *s, struct replay_comparison *c)
-{
-    char error[REPLAY_LIST_ERROR_BYTES];
-
-    if (!s->without)
-        return 0;
-    if (s->policies && c->policies.count != 1)
-        return replay_complain(usage.name, "--policies %s: --rules is for one",
-                               s->policies);
-    c->of_rules = true;
-    s->base.policy = s->policies ? c->policies.names[0] : POLICY_DEFAULT;
-    return replay_rules_read(s->without, s->base.policy, &s->numbers.settings,
-                             &s->rules, &c->policies, error) == 0
-               ? 0
-               : replay_complain(usage.name, "%s", error);
-}
-
-/* Makes the runs of a case, one per seed. From the second seed on, requests of
- * one timestamp come in another order; without noise, all runs would else be
- * equal. */
-static int make_runs(const struct settings *s, struct replay_comparison *c,
-                     const struct replay_case *one)
-{
-    for (size_t k = 0; k < c->n_seeds; k++) {
-        struct replay_case *run = &c->runs[c->n_runs++];
-
-        *run = *one;
-        run->seed += k;
-        run->source = &s->sources[k];
-        if (s->requests_csv && !(run->csv = tmpfile()))
-            return replay_complain_output(usage.name, s->requests_csv, -errno);
-    }
-    return 0;
-}
-
-/* Makes the runs of one case per link rate, node count, speed and policy, in
- * this order. */
-static int make_cases(struct settings *s, struct replay_comparison *c)
-{
-    struct replay_case one = s->base;
-    struct cluster_changes changes = s->changes;
-    char error[CLUSTER_ERROR_BYTES];
-
-    for (size_t k = 0; k < c->n_seeds; k++) {
-        s->sources[k] = s->study.source;
-        s->sources[k].ties_seed = k > 0 ? s->base.seed + k : 0;
-    }
-    for (size_t n = 0; n < replay_comparison_clusters(c); n++) {
-        if (c->links.count > 0)
-            changes.link_gbps = c->links.values[n / c->nodes.count];
-        changes.prefill_nodes = (int64_t)c->nodes.values[n % c->nodes.count];
-        one.cluster = s->base.cluster;
-        if (cluster_override(&one.cluster, &changes, error) != 0)
-            return replay_complain(usage.name, "%s", error);
-        for (size_t i = 0; i < c->speeds.count * c->policies.count; i++) {
-            size_t p = i % c->policies.count;
-
-            one.speed = c->speeds.values[i / c->policies.count];
-            one.policy = s->rules.n > 0 ? s->base.policy : c->policies.names[p];
-            one.label = c->policies.names[p];
-            if (s->rules.n > 0)
-                one.settings = &s->rules.settings[p];
-            if (make_runs(s, c, &one) != 0)
-                return -1;
-        }
-    }
-    return 0;
-}
-
-static int run(struct settings *s, struct replay_comparison *c)
-{
-    char error[REPLAY_STUDY_ERROR_BYTES];
-
-    if (make_cases(s, c) != 0)
-        return 1;
-    if (replay_study_run(&s->study, c->runs, c->n_runs, error) != 0)
-        return replay_complain(usage.name, "%s", error);
-    return replay_complain_script(usage.name, replay_comparison_print(c)) |
-           REPLAY_OUTPUT(usage.name, s->csv, replay_comparison_csv(c, s->csv)) |
-           REPLAY_OUTPUT(usage.name, s->requests_csv,
-                         replay_comparison_requests_csv(c, s->requests_csv)) |
-           REPLAY_OUTPUT(usage.name, s->plot,
-                         replay_comparison_plot(c, s->plot));
-}
-
-static void free_runs(struct replay_comparison *c)
-{
-    for (size_t i = 0; i < c->n_runs; i++)
-        if (c->runs[i].csv)
-            (void)fclose(c->runs[i].csv);
-    replay_cases_fini(c->runs, c->n_runs);
-    free(c->runs);
 }
 
 int replay_command_compare(int argc, char **argv)
 {
-    struct settings s = {.base = REPLAY_CASE_DEFAULT,
-                         .changes = CLUSTER_UNCHANGED,
-                         .speeds = "1",
-                         .seeds = 1};
-    static const struct replay_comparison none;
-    struct replay_comparison c = none;
-    int status = 0;
+    struct replay_study study = {.jobs = 0};
+    struct replay_case base = REPLAY_CASE_DEFAULT;
+    struct cluster_changes changes = CLUSTER_UNCHANGED;
+    struct replay_policies numbers = {.texts.count = 0};
+    const char *cluster = NULL, *policies = NULL, *speeds = "1";
+    const char *prefill = NULL, *links = NULL, *without = NULL;
+    const char *csv = NULL, *requests_csv = NULL, *plot = NULL;
+    const char *standard = POLICY_DEFAULT;
+    uint64_t seeds = 1;
+    const struct option_spec specs[] = {
+        REPLAY_STUDY_SPECS(study),
+        {"cluster", OPTION_TEXT, &cluster, "FILE", 0, 0,
+         "the cluster's description (docs/plan/clusters.md)", .required = true},
+        {"policies", OPTION_TEXT, &policies, "LIST", 0, 0,
+         "policies to compare (default: those of the paper's Figure 5, "
+         "and " POLICY_DEFAULT ")"},
+        REPLAY_POLICY_SPEC(numbers),
+        {"rules", OPTION_TEXT, &without, "LIST", 0, 0,
+         "instead: one policy (default " POLICY_DEFAULT
+         ") as it is, and with each of these options set to 0; switches: all "
+         "options that are 0 or 1, and now 1"},
+        {"speeds", OPTION_TEXT, &speeds, "LIST", 0, 0,
+         "speeds relative to the trace (default 1)"},
+        {"prefill", OPTION_TEXT, &prefill, "LIST", 0, 0,
+         "numbers of prefill (or coupled) nodes (default: the file's)"},
+        {"decode", OPTION_COUNT, &changes.decode_nodes, "N", 0,
+         CLUSTER_NODES_MAX, "number of decode nodes, instead of the file's"},
+        {"link-gbps", OPTION_TEXT, &links, "LIST", 0, 0,
+         "bandwidths of every link, in Gbit/s, instead of the file's"},
+        {"cache-tokens", OPTION_NUMBER, &changes.cache_tokens, "N", 1, 1e12,
+         "device cache of a prefill node, in tokens, instead of the file's"},
+        {"admission", OPTION_TEXT, &base.admission, "NAME", 0, 0,
+         "plain or none, as in simulate (default plain)"},
+        {"slo-ttft", OPTION_NUMBER, &base.slo_ttft_s, "S", 0, 1e6,
+         "TTFT SLO of each request, in seconds"},
+        {"slo-tbt", OPTION_NUMBER, &base.slo_tbt_s, "S", 0, 1e6,
+         "TBT SLO of each request, in seconds"},
+        {"seed", OPTION_COUNT, &base.seed, "S", 0, 9e15,
+         "seed of random choices (default 1)"},
+        {"seeds", OPTION_COUNT, &seeds, "N", 1, SEEDS_MAX,
+         "number of seeds, from --seed on; table, picture and verdicts show "
+         "means over them (default 1)"},
+        {"csv", OPTION_OUTPUT, &csv, "FILE", 0, 0,
+         "write one line per simulation"},
+        {"requests-csv", OPTION_OUTPUT, &requests_csv, "FILE", 0, 0,
+         "write one line per request of each simulation"},
+        {"plot", OPTION_OUTPUT, &plot, "FILE", 0, 0, "SVG"},
+        /* Only for the script. */
+        {"default-policy", OPTION_TEXT, &standard, NULL, 0, 0, NULL},
+    };
+    const struct option_table *all = OPTION_TABLE(specs);
+    const struct option_table own = {all->specs, all->count - 1};
+    int status = 1;
 
-    s.base.admission = "plain";
-    if (parse(argc, argv, &s, &status) != 0)
-        return status;
-    if (read_lists(&s, &c) != 0 ||
-        replay_policies_check(&s.numbers, usage.name, c.policies.names,
-                              c.policies.count) != 0 ||
-        replay_check_admission(usage.name, s.base.admission) != 0 ||
-        read_rules(&s, &c) != 0)
-        return REPLAY_EXIT_USAGE;
-    s.base.settings = &s.numbers.settings;
-    if (s.base.slo_ttft_s > 0)
-        s.base.effective_ttft_s = s.base.slo_ttft_s;
-    if (s.base.slo_tbt_s > 0)
-        s.base.effective_tbt_s = s.base.slo_tbt_s;
-    if (replay_load_cluster(usage.name, s.cluster, &CLUSTER_UNCHANGED,
-                            &s.base.cluster) != 0)
-        return 1;
-    if (c.nodes.count == 0)
-        c.nodes.values[c.nodes.count++] =
-            s.base.cluster.prefill_nodes + s.base.cluster.coupled_nodes;
-    c.n_seeds = s.seeds;
-    size_t n = replay_comparison_clusters(&c) * c.speeds.count *
-               c.policies.count * c.n_seeds;
-    if (s.requests_csv && n > REQUESTS_CSV_RUNS_MAX)
-        return replay_complain(usage.name,
-                               "--requests-csv: %zu simulations, must be at "
-                               "most %d",
-                               n, REQUESTS_CSV_RUNS_MAX);
-    c.runs = calloc(n, sizeof c.runs[0]);
-    status =
-        c.runs ? run(&s, &c) : replay_complain(usage.name, "out of memory");
-    free_runs(&c);
+    numbers.texts.items = calloc((size_t)argc, sizeof numbers.texts.items[0]);
+    if (!numbers.texts.items)
+        (void)replay_complain(usage.name, "out of memory");
+    else if (replay_parse(&usage, &own, argc, argv, &status) == 0)
+        status = check_lists(policies, speeds, prefill, links) != 0
+                     ? REPLAY_EXIT_USAGE
+                     : replay_script_parsed("compare.py", usage.name, all);
+    free(numbers.texts.items);
     return status;
 }

@@ -350,7 +350,8 @@ def main(command):
     options = command.options
     path = options['description']
     runner = Runner(command.program, 'sweep-run', options,
-                    ('policies', 'policy-option', 'jobs'), '--file', path)
+                    ('policies', 'policy-option', 'jobs'), '--quiet',
+                    '--file', path)
     try:
         given = runner.read()
         if not 2 <= options['policies'].count(',') + 1 <= POLICIES_MAX:
