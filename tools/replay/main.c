@@ -54,6 +54,7 @@ static const struct command commands[] = {
     {"size", "find the cheapest cluster that meets SLOs", replay_command_size},
     {"size-run", NULL, replay_command_size_run},
     {"compare-run", NULL, replay_command_study_run},
+    {"sessions-run", NULL, replay_command_study_run},
     {"sweep-run", NULL, replay_command_study_run},
 };
 

@@ -136,6 +136,12 @@ def read_json(path, data):
     return root
 
 
+def nearest(x):
+    """Rounds halves away from zero, as C does."""
+    whole = math.trunc(x)
+    return whole + (abs(x - whole) >= 0.5) * (1 if x > 0 else -1)
+
+
 def percentile(values, share):
     """Interpolates linearly between the ranks."""
     values = sorted(values)

@@ -1,5 +1,6 @@
-/* conductor-replay compare-run, sweep-run: simulate what the script of the
- * subcommand asks for. Questions and answers are lines of JSON; an error is
+/* conductor-replay compare-run, sessions-run, sweep-run: simulate what the
+ * script of the subcommand asks for. Questions and answers are lines of JSON;
+ * an error is
  * {"error": text, "case": index}. */
 #include <errno.h>
 #include <jansson.h>
@@ -32,6 +33,7 @@ struct asked {
     struct of_case {
         struct replay_stream_options source;
         struct policy_settings settings;
+        struct closed_loop_options loop;
     } * of; /* (n) */
     size_t n;
 };
@@ -73,6 +75,18 @@ static struct replay_stream_options source_of(const struct runner *r,
         .block_tokens = TRACE_BLOCK_TOKENS,
         .length_scale = (uint32_t)count_of(from, "length_scale"),
         .regular_only = true};
+}
+
+/* Returns the closed loop, which borrows from the question. */
+static struct closed_loop_options loop_of(const json_t *from)
+{
+    return (struct closed_loop_options){
+        .path = text_of(from, "path"),
+        .in_flight = (uint32_t)count_of(from, "in_flight"),
+        .think_max_us = (int64_t)count_of(from, "think_max_us"),
+        .input_max_tokens = (uint32_t)count_of(from, "input_max_tokens"),
+        .sessions = count_of(from, "sessions"),
+        .until_us = (int64_t)count_of(from, "until_us")};
 }
 
 /* Reads a change of a cluster: the number, -1 = none. */
@@ -133,6 +147,7 @@ static int read_case(struct runner *r, const json_t *from,
                      struct replay_case *c, struct of_case *of)
 {
     json_t *settings = json_object_get(from, "settings");
+    const json_t *loop = json_object_get(from, "loop");
     const char *csv = text_of(from, "csv");
 
     *c = (struct replay_case){
@@ -140,6 +155,7 @@ static int read_case(struct runner *r, const json_t *from,
         .settings = settings ? &of->settings : &r->numbers.settings,
         .admission = r->admission,
         .source = &of->source,
+        .loop = loop ? &of->loop : NULL,
         .speed = number_of(from, "speed"),
         .slo_ttft_s = number_of(from, "slo_ttft_s"),
         .slo_tbt_s = number_of(from, "slo_tbt_s"),
@@ -147,6 +163,7 @@ static int read_case(struct runner *r, const json_t *from,
         .effective_tbt_s = number_of(from, "effective_tbt_s"),
         .seed = count_of(from, "seed")};
     of->source = source_of(r, from);
+    of->loop = loop_of(loop);
     if (read_settings(r, settings, &of->settings) != 0 ||
         read_cluster(r, from, &c->cluster) != 0)
         return -EINVAL;
@@ -174,7 +191,7 @@ static json_t *result_json(const struct replay_case *c)
     return json_pack(
         "{s:I, s:I, s:f, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:I, "
         "s:f, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:f, s:o, s:I, s:I, s:o, "
-        "s:o, s:b}",
+        "s:o, s:b, s:f, s:o}",
         "nodes", (json_int_t)(of->prefill_nodes + of->coupled_nodes),
         "decode_nodes", (json_int_t)of->decode_nodes, "link_gbps",
         of->link_bytes_per_s * 8 / 1e9, "cluster", of->name, "ttft_mean_s",
@@ -194,7 +211,9 @@ static json_t *result_json(const struct replay_case *c)
         (json_int_t)r->p90_told, "p90_held", (json_int_t)r->p90_held,
         "error_p99_s", real(error->p99, error->count > 0), "error_max_s",
         real(error->max, error->count > 0), "decodes",
-        of->decode_nodes + of->coupled_nodes > 0);
+        of->decode_nodes + of->coupled_nodes > 0, "best_possible_hit_ratio",
+        r->context.best_possible_hit_ratio, "sessions",
+        c->loop ? replay_sessions_json(&c->result.sessions) : json_null());
 }
 
 static void free_asked(struct asked *a)
@@ -212,6 +231,7 @@ static void free_asked(struct asked *a)
 static json_t *simulate(struct runner *r, const json_t *question)
 {
     struct asked a = {.n = json_array_size(question)};
+    struct replay_study study = r->study;
     json_t *results = json_array();
     size_t failed = 0;
     int rc = 0;
@@ -226,8 +246,9 @@ static json_t *simulate(struct runner *r, const json_t *question)
         failed = i;
         rc = read_case(r, json_array_get(question, i), &a.cases[i], &a.of[i]);
     }
+    study.quiet = study.quiet || a.n == 1;
     if (rc == 0)
-        rc = replay_study_run(&r->study, a.cases, a.n, r->error);
+        rc = replay_study_run(&study, a.cases, a.n, r->error);
     for (size_t i = 0; a.cases && i < a.n; i++)
         if (rc == 0)
             json_array_append_new(results, result_json(&a.cases[i]));
@@ -305,7 +326,7 @@ static json_t *options_json(void)
                                 json_pack("[f, f, f, b]", o->min, o->max,
                                           o->initial, (int)o->whole));
         }
-        json_object_set_new(all, policy->name, options);
+        json_object_set_new(all, sim_policy_name(p), options);
     }
     return all;
 }
@@ -355,11 +376,15 @@ static int serve(struct runner *r)
 
 static int check_policies(const struct runner *r)
 {
-    struct replay_names names;
+    struct replay_names names = {.count = 0};
     char error[REPLAY_LIST_ERROR_BYTES];
 
-    return replay_list_names("policies", r->policies, sim_policy_name, &names,
-                             error) != 0
+    while (!r->policies && sim_policy_name(names.count)) {
+        names.names[names.count] = sim_policy_name(names.count);
+        names.count++;
+    }
+    return r->policies && replay_list_names("policies", r->policies,
+                                            sim_policy_name, &names, error) != 0
                ? replay_complain(r->name, "%s", error)
                : replay_policies_check(&r->numbers, r->name, names.names,
                                        names.count);
@@ -377,7 +402,7 @@ int replay_command_study_run(int argc, char **argv)
     struct runner r = {.name = name, .admission = "plain"};
     const struct option_spec specs[] = {
         {"policies", OPTION_TEXT, &r.policies, "LIST", 0, 0,
-         "policies that questions may name", .required = true},
+         "policies that questions may name (default: all)"},
         REPLAY_POLICY_SPEC(r.numbers),
         {"admission", OPTION_TEXT, &r.admission, "NAME", 0, 0,
          "plain or none (default plain)"},

@@ -7,7 +7,7 @@ import math
 import os
 from types import SimpleNamespace
 
-from script import Fields, Refused
+from script import Fields, Refused, nearest
 
 BLOCK_TOKENS = 512  # of traces
 MASK = (1 << 64) - 1
@@ -31,12 +31,6 @@ OPTIONAL = {
     'small_caches': {'cache': (1e-4, 100)},
     'mixed': {'mixed_nodes': (0, 1), 'mixed_cost': (0.01, 100),
               'mixed_memory': (0.01, 100)}}
-
-
-def nearest(x):
-    """Rounds halves away from zero, as C does."""
-    whole = math.trunc(x)
-    return whole + (abs(x - whole) >= 0.5) * (1 if x > 0 else -1)
 
 
 class Random:

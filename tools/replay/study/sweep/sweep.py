@@ -10,9 +10,9 @@ import sys
 import time
 
 import losses
-from cases import Case, Description, nearest
+from cases import Case, Description
 from losses import CAUSES, METRICS, SHARES
-from script import Ended, Fields, Runner, Script, json_text, run
+from script import Ended, Fields, Runner, Script, json_text, nearest, run
 
 POLICIES_MAX = 16
 WAVE = 256  # simulations in memory at once
