@@ -201,6 +201,13 @@ class Page(Watched):
                 '.map(p => p.getAttribute("d"))')
             self.assertEqual(len(paths), 11)
             self.assertRegex(paths[0], r'^M[0-9.]+ [0-9.]+')
+            # A point without neighbours has its line's mark.
+            self.assertEqual(window.run(
+                'return [...document.querySelectorAll("section > svg .line")]'
+                '.flatMap(p => (p.getAttribute("d").match('
+                '/M[0-9.]+ [0-9.]+(?=M|h|$)/g) || []).filter('
+                'm => !p.parentNode.querySelector(`.mark[transform='
+                '"translate(${m.slice(1)})"]`))).length'), 0)
             # No label is cut, and none is a long fraction.
             self.assertEqual(window.run(
                 'return [...document.querySelectorAll("section > svg")].flatMap('

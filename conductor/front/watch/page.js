@@ -254,9 +254,6 @@ function pathOf(values, x, y) {
     if (is(v))
       path += `${pen ? "L" : "M"}${x(i).toFixed(1)} ${y(v).toFixed(1)}`;
     pen = is(v);
-    /* One alone is a dot. */
-    if (pen && !is(values[i - 1]) && !is(values[i + 1]))
-      path += "h2";
   });
   return path;
 }
@@ -307,11 +304,15 @@ function chart(id, h, lines, unit, least) {
   }
   lines.forEach((line, at) => {
     svg.append(drawn("path", {class: `line line-${at} c-${line.color}`, d: pathOf(line.values, x, y)}));
-    /* Marks at other places than those of other lines. */
+    /* Marks at other places than those of other lines, and where a point stands
+       alone, so that no line would show it. */
     const every = Math.max(1, Math.floor(n / 6));
-    for (let i = n - 1 - Math.floor(at * every / 4); i >= 0; i -= every)
-      if (is(line.values[i]))
-        svg.append(mark(line, at, x(i), y(line.values[i])));
+    const last = n - 1 - Math.floor(at * every / 4);
+    line.values.forEach((v, i) => {
+      const alone = !is(line.values[i - 1]) && !is(line.values[i + 1]);
+      if (is(v) && (alone || (last - i) % every === 0))
+        svg.append(mark(line, at, x(i), y(v)));
+    });
   });
   $(id + "-legend").replaceChildren(...lines.map(sample));
 }
