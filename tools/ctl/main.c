@@ -35,10 +35,10 @@ static const struct option_usage usage = {
         "  conductorctl explain 7f1c8a54d2e90b63-12\n"
         "  conductorctl metrics rejections\n",
     .footnote =
-        "\nThe conductor's address is --address; else the environment "
-        "variable\nCONDUCTOR_ADDRESS; else admin_listen, or listen if that is "
-        "empty, of " CTL_CONFIG "\n(root and the group conductor may read the "
-        "package's); else " CTL_ADDRESS
+        "\nThe address is --address; else the environment variable "
+        "CONDUCTOR_ADDRESS; else\nadmin_listen, or listen if that is empty, "
+        "of " CTL_CONFIG
+        "\n(which root and the group conductor may read); else " CTL_ADDRESS
         ".\n\nExit status: 0 done; 1 the conductor refused, did not answer or "
         "(status) is not\nready, or (metrics) no line has TEXT, or "
         "(diagnose) something is wrong; 2 wrong\nusage, or (diagnose) the "
