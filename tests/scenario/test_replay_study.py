@@ -704,14 +704,38 @@ class Study(FolderCase):
         done = replay('size', '--trace', SAMPLE, '--nodes', self.path('kinds'),
                       '--slo-ttft', 30, '--slo-tbt', 1, '--speed', 1000,
                       '--max-prefill', 1, '--max-decode', 1, '--target', 1,
-                      status=1)
+                      '--json', self.path('j.json'), status=1)
         self.assertIn('will do\n', done.stdout)
+        told = ' '.join(done.stdout.split())
+        for k, entry in enumerate(self.read_json('j.json')['of_kinds']):
+            share = 100 * entry['result']['effective_ratio']
+            self.assertEqual(entry['mix'], [[f'k{k}', 1, 1]])
+            self.assertIn(
+                f'k{k} alone: 2 nodes: prefill on 1 k{k}; decode on 1 k{k} '
+                f'(P/D 1.00) serve in time {share:.2f} % of requests, '
+                f'{100 - share:.2f} points less than the target; most of the '
+                'others: ', told)
         done = replay('size', '--trace', SAMPLE, '--nodes', self.path('kinds'),
                       '--slo-ttft', 0.01, '--slo-tbt', 1, '--token-target',
                       0.9, status=1)
         self.assertIn('no number of nodes will do', done.stdout)
         self.assertRegex(done.stdout, r'they have \d+\.\d+ % of the input '
                          r'tokens; the target allows 10\.00 %')
+        # Of each kind, too, as if it were the only one.
+        told = ' '.join(done.stdout.split())
+        for k in range(2):
+            replay('size', '--trace', SAMPLE, '--nodes', self.path('kinds'),
+                   '--kinds', f'k{k}', '--slo-ttft', 0.01, '--slo-tbt', 1,
+                   '--token-target', 0.9, '--json', self.path('j.json'),
+                   status=1)
+            alone = self.read_json('j.json')
+            shares = [100 * (1 - alone[a] / alone[b]) for a, b in (
+                ('hopeless', 'requests'), ('hopeless_tokens', 'tokens'))]
+            self.assertIn(
+                f'k{k} alone: any number of nodes serves in time at most '
+                f'{shares[0]:.2f} % of requests, {95 - shares[0]:.2f} points '
+                f'less than the target; at most {shares[1]:.2f} % of input '
+                f'tokens, {90 - shares[1]:.2f} points', told)
 
     @computes_long
     def test_figures(self):

@@ -192,7 +192,8 @@ def head(z):
     answer, spare = z['answer'], z['spare']
     if answer is None:
         return ('<p class="answer missed"><b>No cluster that was allowed meets '
-                f'the target.</b> {hopeless(z)}</p>')
+                f'the target.</b> {hopeless(z)}<br>' + '<br>'.join(
+                    text(line) for line in words.misses_of_kinds(z)) + '</p>')
     lines = []
     if words.doubts(z):
         lines.append(f'<b>Warning: {text(words.doubts(z))}.</b>')

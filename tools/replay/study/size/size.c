@@ -66,6 +66,10 @@ struct sizing {
      * tokens, and the longest TTFT among them; 0 = none. */
     uint64_t hopeless, hopeless_tokens;
     double hopeless_ttft_s;
+    /* The same of clusters of one kind. */
+    struct {
+        uint64_t requests, tokens;
+    } hopeless_of[KINDS_MAX];
     struct schedule_rules rules;
     char error[REPLAY_STUDY_ERROR_BYTES];
 };
@@ -204,9 +208,16 @@ static int64_t least_us(const struct sizing *z, const struct cluster *c,
                              us);
 }
 
+static bool misses(const struct sizing *z, double ttft_s, double tbt_s)
+{
+    return ttft_s > z->s.base.slo_ttft_s ||
+           (z->s.base.slo_tbt_s > 0 && tbt_s > z->s.base.slo_tbt_s);
+}
+
 /* Returns whether a request misses an SLO on an idle cluster of any size and
  * any kinds: by its prefill alone, with all earlier blocks cached, free loads,
- * and as many lent nodes as allowed; or by its decode step alone. */
+ * and as many lent nodes as allowed; or by its decode step alone. Counts it for
+ * each kind that misses by itself. */
 static bool is_hopeless(struct sizing *z, const struct trace_request *q,
                         uint64_t reused_tokens)
 {
@@ -221,17 +232,23 @@ static bool is_hopeless(struct sizing *z, const struct trace_request *q,
         bool decodes =
             q->output_tokens > 1 && c->decode_nodes + c->coupled_nodes > 0;
 
-        ttft_s = fmin(ttft_s, (double)(us < anew_us ? us : anew_us) / 1e6 /
-                                  (double)c->pipeline_stages);
-        tbt_s = fmin(tbt_s, decodes ? (double)cost_model_decode_step_us(
-                                          &c->cost, 1, n, NULL) /
-                                          1e6
-                                    : 0);
+        double its_ttft_s = (double)(us < anew_us ? us : anew_us) / 1e6 /
+                            (double)c->pipeline_stages;
+        double its_tbt_s =
+            decodes
+                ? (double)cost_model_decode_step_us(&c->cost, 1, n, NULL) / 1e6
+                : 0;
+
+        ttft_s = fmin(ttft_s, its_ttft_s);
+        tbt_s = fmin(tbt_s, its_tbt_s);
+        if (misses(z, its_ttft_s, its_tbt_s)) {
+            z->hopeless_of[k].requests++;
+            z->hopeless_of[k].tokens += n;
+        }
     }
     if (ttft_s > z->s.base.slo_ttft_s)
         z->hopeless_ttft_s = fmax(z->hopeless_ttft_s, ttft_s);
-    return ttft_s > z->s.base.slo_ttft_s ||
-           (z->s.base.slo_tbt_s > 0 && tbt_s > z->s.base.slo_tbt_s);
+    return misses(z, ttft_s, tbt_s);
 }
 
 /* Counts the requests and tokens, so that a case can be given up, and those
@@ -472,11 +489,14 @@ static void introduce(const struct sizing *z)
 
         json_array_append_new(
             kinds,
-            json_pack("{s:s, s:I, s:I, s:b, s:f}", "name", c->name, "prefill",
+            json_pack("{s:s, s:I, s:I, s:b, s:f, s:I, s:I}", "name", c->name,
+                      "prefill",
                       (json_int_t)(c->prefill_nodes + c->coupled_nodes),
                       "decode", (json_int_t)c->decode_nodes, "coupled",
                       c->coupled_nodes > 0, "link_gbps",
-                      c->link_bytes_per_s * 8 / 1e9));
+                      c->link_bytes_per_s * 8 / 1e9, "hopeless",
+                      (json_int_t)z->hopeless_of[k].requests, "hopeless_tokens",
+                      (json_int_t)z->hopeless_of[k].tokens));
     }
     json_t *json = json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:f, s:f, s:f, s:f, "

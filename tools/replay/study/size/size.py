@@ -267,6 +267,16 @@ class Sizing:
         what, worst = min(self.lost(mix), key=share)
         return what, worst if self.space.fits(worst) else None
 
+    def of_kind(self, k):
+        """Returns the mix of one kind alone that got furthest, or else the
+        largest one."""
+        alone = [m for m in self.judged if not any(
+            n for n, (kind, _, _) in zip(m, self.space.dims) if kind != k)]
+        largest = tuple(self.space.most[role] if kind == k else 0
+                        for kind, role, _ in self.space.dims)
+        return max(alone, default=largest, key=lambda m: (
+            self.judged[m], -sum(m), m))
+
     def below(self, mix):
         """Returns the splits of the totals below, of one kind."""
         n = sum(mix)
@@ -329,9 +339,7 @@ class Command(Script):
     def found(self, z):
         """Returns all that is found, as JSON."""
         facts, fixed = z.facts, bool(self.options.get('fixed'))
-        hopeless = (facts['hopeless'] > facts['misses_max'] or
-                    facts['hopeless_tokens'] > facts['miss_tokens_max'])
-        skipped = hopeless and not self.options.get('csv') and not fixed
+        skipped = words.is_hopeless(facts, facts) and not self.options.get('csv') and not fixed
         best, spare = (None, None) if skipped else self.search(z)
         plans = []
         if best:
@@ -351,7 +359,10 @@ class Command(Script):
             below = z.below(best)
         elif not best and not skipped:
             below = tried[:FURTHEST]
-        z.finish(below)
+        of_kinds = [None if words.is_hopeless(facts, kind) else z.of_kind(k)
+                    for k, kind in enumerate(facts['kinds'])
+                    ] if not best else []
+        z.finish(below + [m for m in of_kinds if m])
         return facts | {
             'speed': z.speed, 'trace': self.options['trace'],
             'fixed': fixed, 'priced': z.priced, 'currency': z.currency,
@@ -366,6 +377,7 @@ class Command(Script):
             'wants_spare': bool(self.options.get('spare')),
             'spare': plans[-1][0] if spare else None,
             'below': [z.entry(m) for m in below],
+            'of_kinds': [m and z.entry(m) for m in of_kinds],
             'tried': [z.entry(m) for m in tried], 'simulated': len(tried),
             'everything': s.everything, 'checked': s.checked,
             'contradicted': s.contradicted, 'sessions': sessions,

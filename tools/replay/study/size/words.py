@@ -224,15 +224,59 @@ def hopeless_lines(z):
     return lines
 
 
+def is_hopeless(z, of):
+    """Whether requests that `of` (the kinds together, or one of them) cannot
+    serve in time alone are more than the target allows."""
+    return (of['hopeless'] > z['misses_max'] or
+            of['hopeless_tokens'] > z['miss_tokens_max'])
+
+
+def short_of(z, requests, tokens, most=''):
+    """Both shares, and by how much each misses its target."""
+    parts = []
+    for share, target, what in ((requests, z['target'], 'requests'),
+                                (tokens, z['token_target'], 'input tokens')):
+        if target:
+            points = 100 * (target - share)
+            parts.append(f'{most}{100 * share:.2f} % of {what}, ' + (
+                f'{points:.2f} points less than the target'
+                if points > 0 else 'enough'))
+    return '; '.join(parts)
+
+
+def misses_of_kinds(z):
+    """What clusters of each kind alone miss, in a line each."""
+    lines = []
+    for kind, entry in zip(z['kinds'], z['of_kinds']):
+        if entry:
+            r = entry['result']
+            why = max(reasons(r), default=None)
+            what = f'{entry["name"]} serve in time ' + short_of(
+                z, r['effective_ratio'], r['effective_token_ratio']) + (
+                    f'; most of the others: {why[1]}' if why else '')
+        else:
+            what = 'any number of nodes serves in time ' + short_of(
+                z, 1 - kind['hopeless'] / z['requests'],
+                1 - kind['hopeless_tokens'] / z['tokens'], 'at most ')
+        lines.append(f'{kind["label"]} alone: {what}')
+    return lines
+
+
 def print_hopeless(z):
     for line in hopeless_lines(z):
         print(textwrap.fill(line, 100))
+
+
+def print_misses(z):
+    for line in misses_of_kinds(z):
+        print(textwrap.fill(line, 100, subsequent_indent='  '))
 
 
 def print_not_found(z):
     if not z['below']:
         print('no number of nodes will do, so none was simulated')
         print_hopeless(z)
+        print_misses(z)
         return
     prefill, decode = z['most']
     print(f'none of the {z["simulated"]} '
@@ -243,6 +287,7 @@ def print_not_found(z):
     print(f'the {len(z["below"])} that got furthest were simulated to their '
           'ends; best of them: ', end='')
     print_served(z, best_of(z['below']))
+    print_misses(z)
 
 
 def print_found(z):
