@@ -2,6 +2,7 @@
 import ctypes
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -143,6 +144,9 @@ class Drain(Case):
                          (503, 'shutting_down'))
         wait_until('it has ended', lambda: not cluster.conductor.alive())
         self.assertIn('2 requests are cut off', cluster.conductor.log())
+        self.assertEqual(len(re.findall(
+            r': its answer was cut after \d+ tokens, instance d0: the server '
+            'is shutting down', cluster.conductor.log())), 2)
 
 
 class DrainOfEngines(EngineCase):
@@ -174,6 +178,10 @@ class DrainOfEngines(EngineCase):
                 b'data: '))['error']['code'], 'shutting_down', begin)
             self.assertEqual((done, end), (b'data: [DONE]', b''))
             connection.close()
+        self.assertEqual(len(re.findall(
+            r': its answer was cut after \d tokens \(\d+ bytes\), instance e0: '
+            'the server is shutting down', cluster.conductor.log())),
+            len(begins))
 
 
 class Reload(EngineCase):
