@@ -60,7 +60,11 @@ def ask(*command):
 
 def read(name, text):
     program = Program(name)
-    for line in text.split('\nexamples:')[0].splitlines():
+    # Examples stand in front of commands, or behind options.
+    front, *behind = re.split(r'^examples:\n(?:  .*\n)+', text, flags=re.M)
+    if not any(OPTION.match(line) for line in front.splitlines()):
+        front += ''.join(behind)
+    for line in front.splitlines():
         option, command = OPTION.match(line), COMMAND.match(line)
         if option:
             program.options.append(Option(

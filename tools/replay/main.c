@@ -16,34 +16,35 @@ struct command {
     const char *name;
     const char *summary; /* NULL = for scripts, not listed */
     int (*run)(int argc, char **argv);
+    const char *group; /* the title above it in --help; NULL = none */
 };
 
 static const struct command commands[] = {
-    {"live", "replay a trace against a running conductor, and report",
-     replay_command_live},
-    {"live-sessions", "play recorded sessions closed-loop against a server",
-     replay_command_live_sessions},
-    {"profile", "measure a running engine's costs, for conductor-fit",
-     replay_command_profile},
     {"simulate", "simulate a trace on a described cluster, and report",
-     replay_command_simulate},
-    {"generate", "write a trace with the statistics of a published workload",
-     replay_command_generate},
-    {"from-log", "make a trace from a conductor's access log",
-     replay_command_from_log},
-    {"stats",
-     "describe a trace: lengths, arrivals, reuse, best hit ratios of caches",
-     replay_command_stats},
+     replay_command_simulate, "Simulate clusters"},
     {"compare", "simulate a trace under several policies, side by side",
      replay_command_compare},
+    {"size", "find the cheapest cluster that meets SLOs", replay_command_size},
     {"sessions", "simulate recorded sessions closed-loop, side by side",
      replay_command_sessions},
     {"sweep", "search random clusters for one where a policy loses",
      replay_command_sweep},
+    {"live", "replay a trace against a running conductor, and report",
+     replay_command_live, "Play against a running server"},
+    {"live-sessions", "play recorded sessions closed-loop against a server",
+     replay_command_live_sessions},
+    {"profile", "measure a running engine's costs, for conductor-fit",
+     replay_command_profile},
     {"agree", "compare a live replay with its simulation",
      replay_command_agree},
+    {"from-log", "make a trace from a conductor's access log",
+     replay_command_from_log, "Make and describe traces"},
+    {"generate", "write a trace with the statistics of a published workload",
+     replay_command_generate},
+    {"stats", "describe a trace: lengths, arrivals, reuse, best hit ratios",
+     replay_command_stats},
     {"figures", "draw the Mooncake paper's figures for every trace found",
-     replay_command_figures},
+     replay_command_figures, "Repeat what papers measured"},
     {"cake", "predict the Cake paper's speed-ups with the load plan",
      replay_command_cake},
     {"cake-fluctuation", "simulate loading while budget and bandwidth change",
@@ -51,7 +52,6 @@ static const struct command commands[] = {
     {"cake-adaptive", "simulate a cached prompt among short ones",
      replay_command_cake_adaptive},
     {"cake-run", NULL, replay_command_cake_run},
-    {"size", "find the cheapest cluster that meets SLOs", replay_command_size},
     {"size-run", NULL, replay_command_size_run},
     {"compare-run", NULL, replay_command_study_run},
     {"sessions-run", NULL, replay_command_study_run},
@@ -64,20 +64,25 @@ static const struct command commands[] = {
 static void print_help(FILE *file)
 {
     fputs("usage: conductor-replay COMMAND [OPTIONS]\n\n"
-          "Request traces in the format of the Mooncake paper (FAST'25).\n\n",
+          "Replays, simulates and makes traces of requests, in the format of "
+          "the Mooncake\npaper (FAST'25).\n\n"
+          "examples:\n"
+          "  conductor-replay compare --trace traces/sample.jsonl \\\n"
+          "      --cluster traces/clusters/paper-16.json\n"
+          "  conductor-replay live --trace traces/sample.jsonl "
+          "--length-scale 16\n",
           file);
-    for (size_t i = 0; i < COMMAND_COUNT; i++)
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        if (commands[i].group)
+            fprintf(file, "\n%s\n", commands[i].group);
         if (commands[i].summary)
             fprintf(file, "  %-16s  %s\n", commands[i].name,
                     commands[i].summary);
+    }
     fputs("\nconductor-replay help COMMAND explains a command.\n"
           "conductor-replay --version prints the version.\n"
           "A file named - is standard output; the text goes to standard error "
-          "then.\n\n"
-          "examples:\n"
-          "  conductor-replay live --trace traces/sample.jsonl "
-          "--length-scale 16\n"
-          "  conductor-replay generate --like conversation --requests 100\n",
+          "then.\n",
           file);
 }
 
