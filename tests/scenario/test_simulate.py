@@ -187,6 +187,14 @@ class Simulate(FolderCase):
         self.assertLess(report['slo']['effective'],
                         report['requests']['completed'])
 
+    def test_effective_requests(self):
+        """They are told where somebody asked for a limit."""
+        for args in ('simulate',), ('compare', '--policies', 'plan'):
+            for limit, told in ((), False), (('--slo-ttft', 3), True):
+                done = replay(*args, '--trace', SAMPLE, '--cluster', REFERENCE,
+                              '--requests', 5, *limit)
+                self.assertEqual('effective' in done.stdout, told)
+
     def test_bad_lines(self):
         lines = read_file(SAMPLE).splitlines()
         lines[3] = '{"timestamp": "now"}'

@@ -43,6 +43,7 @@ struct settings {
     double speed, slo_ttft_s, slo_tbt_s;
     double promised_s;  /* 0 = no TTFT SLO given */
     double effective_s; /* 0 = as promised */
+    bool no_slo;        /* no limit was given */
 };
 
 static int parse(int argc, char **argv, struct settings *s, int *status)
@@ -365,6 +366,7 @@ static int run(const struct settings *s, const struct replay_trace *trace,
                                                      : trace->block_tokens,
             .slo_ttft_s = s->slo_ttft_s,
             .slo_tbt_s = s->slo_tbt_s,
+            .no_slo = s->no_slo,
             .best_possible_hit_ratio =
                 best_hit_ratio(trace, records,
                                model->block_tokens != 0 &&
@@ -407,12 +409,14 @@ int replay_command_live(int argc, char **argv)
         .target = REPLAY_TARGET_DEFAULT,
         .source = {.block_tokens = TRACE_BLOCK_TOKENS, .length_scale = 1},
         .speed = 1,
-        .slo_ttft_s = 30,
-        .slo_tbt_s = 0.2};
+        .slo_ttft_s = 30};
     int status = 0;
 
     if (parse(argc, argv, &s, &status) != 0)
         return status;
+    s.no_slo = s.promised_s == 0 && s.effective_s == 0 && s.slo_tbt_s == 0;
+    if (s.slo_tbt_s == 0)
+        s.slo_tbt_s = 0.2;
     if (s.promised_s > 0)
         s.slo_ttft_s = s.promised_s;
     if (s.effective_s > 0)

@@ -27,6 +27,8 @@ struct replay_context {
     uint64_t asked;   /* requests to replay; used if interrupted */
     bool interrupted; /* the user stopped it early */
     bool no_decode;   /* requests end with their first token */
+    bool no_slo;      /* nobody asked for a limit: effective requests, by the
+                         limits above, are in files only */
     bool starts_cold; /* caches are empty at the start */
 };
 

@@ -307,6 +307,24 @@ static void print_forecasts(const struct replay_report *r, FILE *f)
     fputc('\n', f);
 }
 
+/* Writes how many requests came within the limits that were asked for. */
+static void print_effective(const struct replay_report *r, FILE *f)
+{
+    const struct replay_context *c = &r->context;
+
+    if (c->no_slo)
+        return;
+    fprintf(f,
+            "\n  %-22s %9.1f%%  (%" PRIu64 " of %" PRIu64 " within TTFT %g s",
+            "effective requests", 100 * r->effective_ratio, r->effective,
+            r->total, c->slo_ttft_s);
+    if (!c->no_decode)
+        fprintf(f, " and TBT %g s", c->slo_tbt_s);
+    fprintf(f, ")\n  %-22s %9.1f%%  (%" PRIu64 " of %" PRIu64 ")\n",
+            "effective input tokens", 100 * r->effective_token_ratio,
+            r->effective_tokens, r->offered_tokens);
+}
+
 void replay_report_print(const struct replay_report *r, FILE *f)
 {
     const struct replay_context *c = &r->context;
@@ -327,15 +345,7 @@ void replay_report_print(const struct replay_report *r, FILE *f)
         print_summary(f, "  signed (%)", &r->signed_error, 1e2);
     print_forecasts(r, f);
     print_tenants(r, f);
-    fprintf(f,
-            "\n  %-22s %9.1f%%  (%" PRIu64 " of %" PRIu64 " within TTFT %g s",
-            "effective requests", 100 * r->effective_ratio, r->effective,
-            r->total, c->slo_ttft_s);
-    if (!c->no_decode)
-        fprintf(f, " and TBT %g s", c->slo_tbt_s);
-    fprintf(f, ")\n  %-22s %9.1f%%  (%" PRIu64 " of %" PRIu64 ")\n",
-            "effective input tokens", 100 * r->effective_token_ratio,
-            r->effective_tokens, r->offered_tokens);
+    print_effective(r, f);
     print_promises(r, f);
     fputc('\n', f);
 }

@@ -404,6 +404,8 @@ int replay_sim_run(const struct replay_sim_params *params,
             .best_possible_hit_ratio = result->facts.best_possible_hit_ratio,
             .wall_us = result->summary.simulated_us,
             .starts_cold = true,
+            .no_slo =
+                params->sim.slo_ttft_us == 0 && params->sim.slo_tbt_us == 0,
             .no_decode = params->sim.cluster->decode_nodes +
                              params->sim.cluster->coupled_nodes ==
                          0};

@@ -93,22 +93,24 @@ class Comparison:
         print(f'{h["requests"]} requests on nodes of {h["cluster"]}, admission '
               f'{h["admission"]}\nasked for: {", ".join(asked) or "no SLO"}' +
               (f'; means of {h["seeds"]} seeds' if h['seeds'] > 1 else '') +
-              f'; effective: TTFT within {h["effective_ttft_s"]:g} s' +
-              (f', TBT within {h["effective_tbt_s"]:g} s'
-               if h['decodes'] and h['effective_tbt_s'] > 0 else '') + '\n')
+              (f'; effective: TTFT within {h["effective_ttft_s"]:g} s' +
+               (f', TBT within {h["effective_tbt_s"]:g} s'
+                if h['decodes'] and h['effective_tbt_s'] > 0 else '')
+               if self.with_slo else '') + '\n')
 
     def print_titles(self, width):
-        line = ('%7s %7s %6s  %-*s %9s %9s %9s %9s%s %7s %9s %9s %10s %9s %9s'
-                '%s')
+        line = '%7s %7s %6s  %-*s %9s %9s %9s %9s%s %7s%s %9s %9s%s'
         tbt, slo = self.head['decodes'], self.with_slo
         print(line % ('', '', '', width, '', 'TTFT (s)', '', '', '',
-                      '   TBT (s)' if tbt else '', '', 'effective',
-                      'effective', 'goodput', 'predicted', '% within',
+                      '   TBT (s)' if tbt else '', '',
+                      ' effective effective    goodput' if slo else '',
+                      'predicted', '% within',
                       '                     by most  prediction off by (s)'
                       if slo else ''))
         print(line % ('nodes', 'Gbit/s', 'speed', width, 'policy', 'mean',
                       'p50', 'p90', 'p99', '       p90' if tbt else '', 'hits',
-                      'requests', 'tokens', '(req/s)', '/ actual', 'its p90',
+                      '  requests    tokens    (req/s)' if slo else '',
+                      '/ actual', 'its p90',
                       '  rejected      late       (s)        p99       max'
                       if slo else ''))
 
@@ -118,8 +120,9 @@ class Comparison:
               (number(c.tbt_s, 4) if self.head['decodes'] else '') +
               (f' {"-":>7}' if c.ttft[0] is None else
                f' {100 * c.hits:6.2f}%') +
-              f' {100 * c.effective:8.2f}% {100 * c.tokens:8.2f}% '
-              f'{c.goodput:10.3f}' + number(c.predicted, 3) +
+              (f' {100 * c.effective:8.2f}% {100 * c.tokens:8.2f}% '
+               f'{c.goodput:10.3f}' if self.with_slo else '') +
+              number(c.predicted, 3) +
               number(per_cent(c.held), 1) +
               (f'  {c.rejected:8}  {c.late:8}' + number(c.latest_s, 3) + ' ' +
                number(c.error_p99_s, 3) + number(c.error_max_s, 3)
