@@ -482,7 +482,6 @@ ALONE_TEST(test_tbt_beside)
 
     w->cost = (struct cost_model){
         .prefill = {1000, 10}, .decode = {400, 50}, .range = {1, 1, 1, 1, 1}};
-    w->model.step_tokens = 102;
     CU_ASSERT_EQUAL(pool_decode_accept(w->pool, w->id, 1, 400, 10), 0);
     CU_ASSERT_EQUAL(pool_decode_accept(w->pool, w->id, 2, 400, 10), 0);
     for (uint64_t r = 8; r < 10; r++)
@@ -490,8 +489,9 @@ ALONE_TEST(test_tbt_beside)
                 .uncached_tokens = 150);
     CU_ASSERT_EQUAL(pool_prefill_started(w->pool, w->id, 8, 0), 0);
     estimate_decode(&w->model, w->i, 100, 10, &e);
-    CU_ASSERT_EQUAL(e.tbt_us, 400 + 3 * 50); /* elsewhere they prefill */
+    CU_ASSERT_EQUAL(e.tbt_us, 400 + 3 * 50); /* they share no step */
     w->model.coupled = true;
+    w->model.step_tokens = 102;
     estimate_decode(&w->model, w->i, 100, 10, &e);
     CU_ASSERT_EQUAL(e.tbt_us, 2000); /* 100 of 300 tokens that take 6 ms */
     CU_ASSERT_EQUAL(pool_set_others(w->pool, w->id, 20, 0), 0);

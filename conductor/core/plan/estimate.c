@@ -107,7 +107,7 @@ place_of(const struct estimate_model *model, const struct pool *pool,
                          request->deadline_us, request->now_us);
     int64_t wait_us = place.wait_us;
 
-    if (model->coupled)
+    if (model->step_tokens > 0)
         wait_us += beside_shared_us(estimate_cost(model, instance),
                                     model->step_tokens, instance, &e->beside,
                                     wait_us, e->prefill_us, request->now_us);
@@ -156,11 +156,10 @@ int64_t estimate_push_us(const struct estimate_model *model, int64_t n_tokens)
 }
 
 /* Returns whether another instance of the pair will decode the request. */
-static bool hands_over(const struct estimate_model *model,
-                       const struct pool_instance *instance,
+static bool hands_over(const struct pool_instance *instance,
                        int64_t max_output_tokens)
 {
-    return model->coupled && (instance->role & ROLE_DECODE) == 0 &&
+    return instance->pair > 0 && (instance->role & ROLE_DECODE) == 0 &&
            max_output_tokens > 1;
 }
 
@@ -206,13 +205,13 @@ void estimate_prefill(const struct estimate_model *model,
     out->predicted_us = predict_us(estimate_cost(model, instance), n_tokens,
                                    out->cached_tokens, memo);
     out->extrapolated = memo->extrapolated;
-    if (model->coupled && (instance->role & ROLE_DECODE))
+    if (estimate_decodes_here(model, instance))
         estimate_coupled(model, instance, request, out);
     else
         out->too_long = pool_too_long(instance, n_tokens, 1);
     out->prefill_us = correction_apply_us(&instance->correction,
                                           out->predicted_us + out->beside_us);
-    if (hands_over(model, instance, request->max_output_tokens)) {
+    if (hands_over(instance, request->max_output_tokens)) {
         out->push_tokens =
             n_tokens - (int64_t)request->there_blocks * model->block_tokens;
         out->push_us = estimate_push_us(model, out->push_tokens);

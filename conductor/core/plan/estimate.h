@@ -34,8 +34,8 @@ struct estimate_model {
     const double *push;    /* (2), borrowed: us from the end of a prefill to the
                               first token of a pair's decode instance, and us
                               per prompt token on top; NULL = both 0 */
-    uint32_t step_tokens;  /* aggregated pool: most tokens of a step, its
-                              decodes' included; 0 = unlimited */
+    uint32_t step_tokens;  /* most tokens of a step that prefills and decodes
+                              share; 0 = unlimited, or they share none */
     struct simulated_world simulated; /* the daemon: all zero */
 };
 
@@ -45,6 +45,13 @@ estimate_cost(const struct estimate_model *model,
               const struct pool_instance *instance)
 {
     return instance->cost ? instance->cost : model->cost;
+}
+
+/* Returns whether an instance decodes what it prefills, in the same steps. */
+static inline bool estimate_decodes_here(const struct estimate_model *model,
+                                         const struct pool_instance *instance)
+{
+    return model->coupled && (instance->role & ROLE_DECODE) != 0;
 }
 
 /* One prefill candidate, and why. */

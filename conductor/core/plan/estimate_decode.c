@@ -24,7 +24,7 @@ void estimate_decode(const struct estimate_model *model,
     out->room_tokens = pool_decode_room_tokens(instance);
     out->tbt_us = step_us(model, instance, out->batch, out->kv_tokens,
                           &out->extrapolated);
-    if (model->coupled && model->step_tokens > 0)
+    if (model->step_tokens > 0)
         out->tbt_us = beside_step_us(model->step_tokens, instance, out->tbt_us);
     out->load_us = out->tbt_us;
     out->no_room = !pool_decode_has_room(instance, n_tokens, max_output_tokens);

@@ -207,6 +207,14 @@ static inline bool pool_takes_work(const struct pool_instance *instance)
            instance->next_role == 0;
 }
 
+/* Returns whether two instances are a pair: another instance of its group
+ * decodes what `p` prefills, and the engines push the KV by themselves. */
+static inline bool pool_is_pair(const struct pool_instance *p,
+                                const struct pool_instance *d)
+{
+    return p && d && p != d && p->pair > 0 && p->pair == d->pair;
+}
+
 /* Returns the health to show to operators: HEALTH_DRAINING for a ready instance
  * that is held or about to take another role. */
 static inline enum pool_health

@@ -46,8 +46,7 @@ bool roles_on(const struct roles *r)
     const struct dispatch *d = r->dispatch;
 
     return d->scheduler && !d->unpredicted &&
-           schedule_rules_of(d->scheduler)->switch_us > 0 &&
-           !schedule_model(d->scheduler)->coupled;
+           schedule_rules_of(d->scheduler)->switch_us > 0;
 }
 
 void roles_placed(struct roles *r, const struct dispatch_request *request,

@@ -47,6 +47,13 @@ double schedule_speed_of(const struct scheduler *s,
            (double)cost_model_prefill_us(i->cost, SPEED_TOKENS, 0, NULL);
 }
 
+int64_t schedule_tested_us(const struct scheduler *s,
+                           const struct prefill_estimate *e)
+{
+    return s->rules.by_score && e->score_us > e->most_us ? e->score_us
+                                                         : e->most_us;
+}
+
 int64_t schedule_deadline_us(const struct schedule_request *request)
 {
     return request->slo_ttft_us > 0 ? request->now_us + request->slo_ttft_us
@@ -93,7 +100,7 @@ static size_t estimate_all(struct scheduler *s,
         ask.sender = NULL;
         ask.there_blocks = 0;
         ask.pair_room_us = 0;
-        if (s->model.coupled && i->pair > 0) {
+        if (i->pair > 0) {
             ask.there_blocks = s->there[i->pair];
             ask.pair_room_us = s->room_us[i->pair];
         }

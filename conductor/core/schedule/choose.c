@@ -356,10 +356,9 @@ bool schedule_choose_decode(struct scheduler *s,
         if (schedule_guards_tbt(s, request))
             c->tbt_us = worst_tbt_us(s, request, decision, c);
         c->load_us = relative_load_us(s, i, c->load_us);
-        if (s->rules.sees_links && !s->model.coupled &&
-            i->id != decision->prefill)
+        if (s->rules.sees_pushes && i != p)
             add_gap(c, &push, i);
-        if (s->model.coupled && i->id != decision->prefill)
+        if (pool_is_pair(p, i))
             add_pair(s, request, c);
         n++;
         if (c->too_long)
@@ -373,7 +372,7 @@ bool schedule_choose_decode(struct scheduler *s,
     decision->n_decode_candidates = n;
     if (best) {
         decision->decode = best->instance;
-        if (s->model.coupled && decision->decode != decision->prefill)
+        if (pool_is_pair(p, pool_at(s->pool, best->slot)))
             set_push(&decision->chosen, best);
         decision->tbt_us = best->tbt_us;
         decision->behind_us = best->behind_us;

@@ -106,7 +106,9 @@ static void book_all(struct scheduler *s,
         book_fetch(s, request, decision, chosen->fetch_from,
                    chosen->transfer_end_us);
     if (decision->decode != POOL_NO_INSTANCE &&
-        decision->decode != decision->prefill && !s->model.coupled &&
+        decision->decode != decision->prefill &&
+        !pool_is_pair(pool_get(s->pool, decision->prefill),
+                      pool_get(s->pool, decision->decode)) &&
         !s->model.simulated.links_unshared) /* likewise */
         (void)!pool_book_push(
             s->pool,

@@ -121,7 +121,7 @@ int64_t schedule_decode_fits_in_us(const struct scheduler *s,
     if (predicts) /* the decode begins after the prefill */
         us = us > prefill_us ? us - prefill_us : 1;
     /* Prefills in its steps make them too long: wait until all are done. */
-    return s->model.coupled && request->slo_tbt_us > 0 &&
+    return estimate_decodes_here(&s->model, i) && request->slo_tbt_us > 0 &&
                    candidate->tbt_us > request->slo_tbt_us && us < prefills_us
                ? prefills_us
                : us;

@@ -17,11 +17,10 @@ static bool may_lead(const struct scheduler *s,
     const struct prefill_estimate *e = &d->chosen;
     const struct pool_instance *i = pool_get(s->pool, d->prefill);
 
-    return s->rules.lend.most > 0 && !s->model.coupled && i && idle(i) &&
-           i->most_stages > 1 && !e->queue_full && !e->too_long &&
-           e->queue_us == 0 && e->transfer_us == 0 &&
-           e->used_blocks == e->local_blocks && d->plan.n_pieces == 0 &&
-           e->prefill_us >= s->rules.lend.from_us;
+    return s->rules.lend.most > 0 && i && idle(i) && i->most_stages > 1 &&
+           !e->queue_full && !e->too_long && e->queue_us == 0 &&
+           e->transfer_us == 0 && e->used_blocks == e->local_blocks &&
+           d->plan.n_pieces == 0 && e->prefill_us >= s->rules.lend.from_us;
 }
 
 /* Whether half of the room to decode is free. If not, requests wait for room

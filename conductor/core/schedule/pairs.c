@@ -61,7 +61,7 @@ void schedule_spare(struct scheduler *s, const struct schedule_request *request,
     uint32_t pairs = s->givers & s->takers & ~request->whole;
     int64_t best_us[POOL_PAIRS];
 
-    if (!s->model.coupled || pairs == 0 || request->max_output_tokens <= 1 ||
+    if (pairs == 0 || request->max_output_tokens <= 1 ||
         schedule_guards_tbt(s, request))
         return;
     for (size_t p = 0; p < POOL_PAIRS; p++)

@@ -58,6 +58,8 @@ struct schedule_rules {
     double bypass;         /* room that later requests may take while a request
                               waits for room, in multiples of its need */
     bool sees_links;       /* transfers accepted by links count */
+    bool sees_pushes;      /* so do pushes to decode instances; the scheduler
+                              sets it */
     bool link_last;    /* a request waits, and is not refused, if its link makes
                           it miss its TBT SLO */
     bool holds_first;  /* the first token waits until its KV has come */

@@ -147,9 +147,8 @@ struct schedule_room schedule_room(const struct scheduler *s,
     bool only = false;
 
     if (s->rules.bypass > 0 && decision->verdict == SCHEDULE_DECODE_FULL) {
-        if (s->model.coupled)
-            i = pool_get(s->pool, decision->chosen.instance);
-        only = i && (i->role & ROLE_DECODE) != 0;
+        i = pool_get(s->pool, decision->chosen.instance);
+        only = i && estimate_decodes_here(&s->model, i);
         if (!only) /* in a pair, any instance that decodes */
             i = roomiest(s, decision);
     }

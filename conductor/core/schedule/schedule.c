@@ -30,14 +30,18 @@ static void set_rules(struct scheduler *s)
     struct schedule_rules *r = &s->rules;
 
     *r = policy_rules(s->policy, s->options);
-    r->predicts_decodes = r->predicts_decodes && !model->coupled;
-    r->spares_decodes =
-        r->spares_decodes && model->coupled && model->step_tokens > 0;
+    r->spares_decodes = r->spares_decodes && model->step_tokens > 0;
     r->sees_links = r->sees_links && !model->simulated.links_unshared;
+    r->sees_pushes = r->sees_links;
     if (!r->sees_links)
         r->link_wait = 0.0;
-    r->link_last = r->link_last && r->link_wait > 0.0 && !model->coupled;
-    r->holds_first = r->holds_first && r->sees_links && !model->coupled;
+    if (model->coupled) {
+        r->predicts_decodes = r->sees_pushes = r->link_last = false;
+        r->lend.most = 0;
+        r->switch_us = 0;
+    }
+    r->link_last = r->link_last && r->link_wait > 0.0;
+    r->holds_first = r->holds_first && r->sees_pushes;
     if (slower > 0) {
         r->switch_us *= slower;
         r->lend.from_us *= slower;
@@ -62,6 +66,8 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
     if (!s)
         return NULL;
     s->model = *model;
+    if (!model->coupled)
+        s->model.step_tokens = 0; /* prefills share no step with decodes */
     s->policy = config->policy;
     s->admission = admission_policy_by_name(
         config->admission ? config->admission : "plain");
@@ -115,13 +121,6 @@ static int64_t again_fits_in_us(const struct scheduler *s,
 
     again.slo_ttft_us += request->waited_us;
     return schedule_fits_in_us(s, &again, decision);
-}
-
-int64_t schedule_tested_us(const struct scheduler *s,
-                           const struct prefill_estimate *e)
-{
-    return s->rules.by_score && e->score_us > e->most_us ? e->score_us
-                                                         : e->most_us;
 }
 
 static void admit(struct scheduler *s, const struct schedule_request *request,

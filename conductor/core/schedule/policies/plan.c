@@ -63,7 +63,7 @@ static void estimate_at_least(const struct scheduler *s,
                               struct estimate_memo *memo,
                               struct prefill_estimate *out)
 {
-    bool pair = s->model.coupled && i->pair > 0;
+    bool pair = i->pair > 0;
     const struct estimate_prefill_request ask = {
         .n_tokens = request->n_tokens,
         .max_output_tokens = request->max_output_tokens,
@@ -204,7 +204,7 @@ static struct pool_place place_at(const struct search *f,
         pool_queue_place(f->s->pool, i, ready_us, e->prefill_us,
                          schedule_deadline_us(f->request), now_us);
 
-    if (model->coupled)
+    if (model->step_tokens > 0)
         place.wait_us +=
             beside_shared_us(estimate_cost(model, i), model->step_tokens, i,
                              &e->beside, place.wait_us, e->prefill_us, now_us);

@@ -192,7 +192,7 @@ double plan_link_price(const struct scheduler *s,
     if (own_us <= 0.0)
         return 0.0;
     busy = busy_us / own_us;
-    if (!s->model.coupled && request->slo_tbt_us <= 0 && busy < 1.0)
+    if (s->rules.sees_pushes && request->slo_tbt_us <= 0 && busy < 1.0)
         idle = busy;
     return s->options[PLAN_LINK_PRICE] * (idle + busy);
 }
@@ -227,7 +227,7 @@ void plan_set_room(struct scheduler *s, const struct schedule_request *request)
     double share;
 
     state->room_price = state->anywhere_us = 0.0;
-    if (!s->rules.sees_links || s->model.coupled || request->slo_tbt_us > 0 ||
+    if (!s->rules.sees_pushes || request->slo_tbt_us > 0 ||
         s->options[PLAN_PUSH_PRICE] <= 0.0)
         return;
     for (uint32_t slot = 0; slot < n_slots; slot++) {
@@ -262,8 +262,7 @@ static double held_up_us(const struct scheduler *s,
     double price = request->slo_tbt_us > 0 ? 1.0 : s->options[PLAN_PUSH_PRICE];
     double token_us, room_us = 0.0;
 
-    if (!s->rules.sees_links || s->model.coupled ||
-        request->max_output_tokens <= 1)
+    if (!s->rules.sees_pushes || request->max_output_tokens <= 1)
         return 0.0;
     token_us = price * traffic_held_up_us(i, request->n_tokens,
                                           s->model.kv_bytes_per_token,
