@@ -65,8 +65,8 @@ struct service {
     struct service_costs costs;
     struct pool *pool;
     struct prefix_index *index;
-    struct scheduler *scheduler; /* replaced by scheduler.c */
-    /* dispatch.overhead_us is the part of a TTFT outside queue and prefill:
+    /* dispatch.scheduler is owned, and replaced by scheduler.c;
+     * dispatch.overhead_us is the part of a TTFT outside queue and prefill:
      * hand-over, frames, wake-ups. */
     struct dispatch dispatch;
     struct cluster_pool *peers; /* other conductors; NULL = none. peers.c */
@@ -78,14 +78,11 @@ struct service {
     struct model_names names; /* of `engines` */
     struct requests requests;
     struct tickets tickets; /* ticket/ */
-    struct warm warm;       /* worker/warm.c */
-    struct roles *roles;    /* worker/switch.c */
     struct {
         struct loop_timer timer;
         int64_t us;        /* time of the last tick */
         int64_t drains_us; /* last search for drains over their time limit */
     } tick;                /* service.c */
-    struct wire_buf out;   /* scratch for one frame */
 };
 
 /* Returns the shared store's slot in the index, behind the slots of the pool.

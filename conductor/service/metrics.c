@@ -26,19 +26,24 @@ static const double lag_bounds_s[] = {
 static const double decision_bounds_s[] = {1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5,
                                            1e-4, 2e-4, 5e-4, 1e-3, 1e-2};
 
-/* Error codes, in the order of metrics.failures. */
-static const char *const failures[METRICS_FAILURES] = {
-    "no_prefill_instance", "no_decode_instance", "prompt_exceeds_kv_capacity",
-    "worker_failed",       "engine_status",      "gateway_failed",
-    "shutting_down",       "internal_error",     "other"};
+/* Error codes that are counted, in the order of metrics.failures. */
+#define FAILURES(of)                                                       \
+    of(no_prefill_instance) of(no_decode_instance)                         \
+        of(prompt_exceeds_kv_capacity) of(worker_failed) of(engine_status) \
+            of(gateway_failed) of(shutting_down) of(internal_error) of(other)
+#define FAILURE(code) FAILURE_##code,
+#define FAILURE_CODE(code) #code,
+enum failure { FAILURES(FAILURE) };
+static const char *const failures[METRICS_FAILURES] = {FAILURES(FAILURE_CODE)};
 
 #define BOUNDS(a) a, sizeof(a) / sizeof((a)[0])
 #define AT(field) offsetof(struct metrics, field)
-#define REJECTIONS(name, help)                                        \
-    {                                                                 \
-        "conductor_rejections_total", "{reason=\"" #name "\"}", help, \
-            AT(rejected_##name)                                       \
-    }
+#define FAILED(code)                                       \
+    {"conductor_failures_total", "{reason=\"" #code "\"}", \
+     "Failed requests, by error code.", AT(failures[FAILURE_##code])},
+#define REJECTIONS(reason, metric, ...)                        \
+    {"conductor_rejections_total", "{reason=\"" #metric "\"}", \
+     "Requests answered 429, by reason.", AT(rejected_##metric)},
 
 static const struct counter_def {
     const char *name, *labels, *help;
@@ -54,24 +59,10 @@ static const struct counter_def {
      AT(requests[METRICS_CANCELLED])},
     {"conductor_requests_total", "{outcome=\"invalid\"}", NULL,
      AT(requests[METRICS_INVALID])},
-    METRICS_REJECTIONS(REJECTIONS),
-    {"conductor_failures_total", "{reason=\"no_prefill_instance\"}",
-     "Failed requests, by error code.", AT(failures[0])},
-    {"conductor_failures_total", "{reason=\"no_decode_instance\"}", NULL,
-     AT(failures[1])},
-    {"conductor_failures_total", "{reason=\"prompt_exceeds_kv_capacity\"}",
-     NULL, AT(failures[2])},
-    {"conductor_failures_total", "{reason=\"worker_failed\"}", NULL,
-     AT(failures[3])},
-    {"conductor_failures_total", "{reason=\"engine_status\"}", NULL,
-     AT(failures[4])},
-    {"conductor_failures_total", "{reason=\"gateway_failed\"}", NULL,
-     AT(failures[5])},
-    {"conductor_failures_total", "{reason=\"shutting_down\"}", NULL,
-     AT(failures[6])},
-    {"conductor_failures_total", "{reason=\"internal_error\"}", NULL,
-     AT(failures[7])},
-    {"conductor_failures_total", "{reason=\"other\"}", NULL, AT(failures[8])},
+    /* clang-format off */
+    REFUSALS(REJECTIONS, REFUSALS_NONE, REFUSALS_NONE, REJECTIONS)
+    FAILURES(FAILED)
+    /* clang-format on */
     {"conductor_promises_total", "",
      "First tokens of requests accepted with a TTFT limit.", AT(promises)},
     {"conductor_ttft_p90_total", "{held=\"true\"}",
@@ -445,8 +436,9 @@ int metrics_write(const struct metrics *m, struct text_buf *out)
         const struct counter_def *d = &counters[i];
         const uint64_t *value = field_at(m, d->offset);
 
-        if (d->help && text_buf_printf(out, "# HELP %s %s\n# TYPE %s counter\n",
-                                       d->name, d->help, d->name) < 0)
+        if (d->help && (i == 0 || strcmp(d->name, d[-1].name) != 0) &&
+            text_buf_printf(out, "# HELP %s %s\n# TYPE %s counter\n", d->name,
+                            d->help, d->name) < 0)
             rc = -ENOMEM;
         if (text_buf_printf(out, "%s%s %llu\n", d->name, d->labels,
                             (unsigned long long)*value) < 0)

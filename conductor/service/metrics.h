@@ -12,6 +12,7 @@
 #include "conductor/core/replication/replication.h"
 #include "conductor/core/roles/roles.h"
 #include "conductor/core/warm/warm.h"
+#include "conductor/service/refusals.h"
 
 struct text_buf;
 
@@ -50,16 +51,11 @@ enum metrics_path {
     METRICS_PATHS,
 };
 
-/* Reasons of 429, by their names in metrics and the overview. */
-#define METRICS_REJECTIONS(of)                                               \
-    of(slo_ttft, "Requests answered 429, by reason."), of(slo_tbt, NULL),    \
-        of(price, NULL), of(share, NULL), of(no_room, NULL), of(link, NULL), \
-        of(tickets, NULL)
-#define METRICS_REJECTED(name, help) rejected_##name
+#define METRICS_REFUSED(reason, metric, ...) uint64_t rejected_##metric;
 
 struct metrics {
     uint64_t requests[METRICS_OUTCOMES];
-    uint64_t METRICS_REJECTIONS(METRICS_REJECTED);
+    REFUSALS(METRICS_REFUSED, REFUSALS_NONE, REFUSALS_NONE, METRICS_REFUSED)
     uint64_t failures[METRICS_FAILURES]; /* see metrics_count_failure() */
     /* First tokens of requests accepted with a TTFT limit; of these, first
      * tokens after the limit, of retried requests and of others. */

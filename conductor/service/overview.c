@@ -77,10 +77,7 @@ static int put_models(const struct models *models, struct text_buf *out)
                                   n > MODELS_SHOWN ? n - MODELS_SHOWN : 0) < 0);
 }
 
-#define REJECTIONS(name, help)   \
-    {                            \
-#name, m.rejected_##name \
-    }
+#define REJECTIONS(reason, metric, ...) {#metric, m.rejected_##metric},
 
 static int put_counts(const struct models *models, struct text_buf *out)
 {
@@ -105,7 +102,9 @@ static int put_counts(const struct models *models, struct text_buf *out)
         {"invalid", m.requests[METRICS_INVALID]},
         {"retries", m.retries},
         {"rejections{", 0},
-        METRICS_REJECTIONS(REJECTIONS),
+        /* clang-format off */
+        REFUSALS(REJECTIONS, REFUSALS_NONE, REFUSALS_NONE, REJECTIONS)
+        /* clang-format on */
         {"promises{", 0},
         {"kept", m.promises - late},
         {"late", late},

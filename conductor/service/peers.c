@@ -61,16 +61,16 @@ static bool pack_conductors(struct service *s)
         memcpy(m.at[i].host, at[i].host, sizeof(m.at[i].host));
         m.at[i].port = at[i].port;
     }
-    wire_buf_reset(&s->out);
+    wire_buf_reset(&s->native.out);
     if (m.n > 0)
-        msg_conductors_pack(&s->out, 0, &m);
+        msg_conductors_pack(&s->native.out, 0, &m);
     return m.n > 0;
 }
 
 static void send_conductors(struct service *s, struct worker *w)
 {
     if (w->link)
-        worker_link_send(w->link, &s->out);
+        worker_link_send(w->link, &s->native.out);
 }
 
 void peers_tick(struct service *s)
@@ -90,9 +90,9 @@ void peers_tick(struct service *s)
         if (packed)
             send_conductors(s, w);
         if (cluster_leads(s->models->cluster)) {
-            wire_buf_reset(&s->out);
+            wire_buf_reset(&s->native.out);
             instances_pack_lead(s, w);
-            worker_link_send(w->link, &s->out);
+            worker_link_send(w->link, &s->native.out);
             packed = false;
         }
     }
@@ -120,10 +120,10 @@ static void on_leads(void *arg, bool leads)
 
         if (!w->link)
             continue;
-        wire_buf_reset(&s->out);
+        wire_buf_reset(&s->native.out);
         instances_pack_lead(s, w);
-        if (s->out.len > 0)
-            worker_link_send(w->link, &s->out);
+        if (s->native.out.len > 0)
+            worker_link_send(w->link, &s->native.out);
     }
 }
 

@@ -30,8 +30,8 @@ int service_make_scheduler(struct service *s, int64_t kv_bytes_per_token,
     struct scheduler *next = scheduler_new(&config, &model, s->pool, s->index);
     if (!next)
         return -ENOMEM;
-    scheduler_free(s->scheduler);
-    s->scheduler = s->dispatch.scheduler = next;
+    scheduler_free(s->dispatch.scheduler);
+    s->dispatch.scheduler = next;
     cluster_prices(s->peers, next);
     return 0;
 }

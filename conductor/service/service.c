@@ -74,9 +74,9 @@ static void service_lists_init(struct service *s)
     TAILQ_INIT(&s->engines.pairs);
     tickets_init(&s->tickets);
     dispatch_init(&s->dispatch);
-    warm_init(&s->warm, &s->dispatch, 0);
+    warm_init(&s->native.warm, &s->dispatch, 0);
     s->dispatch.max_retries = (uint32_t)s->config.max_retries;
-    wire_buf_init(&s->out, FRAME_PAYLOAD_MAX_BYTES);
+    wire_buf_init(&s->native.out, FRAME_PAYLOAD_MAX_BYTES);
     metrics_init(&s->metrics);
     s->model.name = s->config.model;
     s->model.policy = s->config.policy;
@@ -116,7 +116,7 @@ static int service_alloc(struct service *s)
     s->pool = pool_new(&pool);
     s->index = prefix_index_new(&index);
     s->native.copies = s->pool ? copies_new(s) : NULL;
-    s->roles = roles_new(&s->dispatch, (uint32_t)c->max_instances, 0);
+    s->native.roles = roles_new(&s->dispatch, (uint32_t)c->max_instances, 0);
     s->explain = explain_new((uint32_t)c->explain_requests);
     s->native.workers =
         calloc((size_t)c->max_instances, sizeof(*s->native.workers));
@@ -127,7 +127,7 @@ static int service_alloc(struct service *s)
     loop_timer_init(s->loop, &s->requests.look, on_inbox, s);
     loop_timer_init(s->loop, &s->tick.timer, on_tick, s);
     loop_timer_init(s->loop, &s->native.sweep, index_on_sweep, s);
-    if (!s->explain || !s->pool || !s->native.copies || !s->roles ||
+    if (!s->explain || !s->pool || !s->native.copies || !s->native.roles ||
         !s->index || !s->native.workers || !s->requests.by_slot ||
         !s->requests.free_slots)
         return -ENOMEM;
@@ -350,7 +350,7 @@ void service_free_one(struct service *s)
     service_drop_requests(s);
     request_warm_fini(s);
     copies_free(s->native.copies);
-    roles_free(s->roles);
+    roles_free(s->native.roles);
     pairs_end(s);
     token_cache_free(s->requests.tokens);
     free(s->requests.sessions);
@@ -364,12 +364,12 @@ void service_free_one(struct service *s)
     loop_timer_stop(&s->native.sweep);
     blocks_fini(s);
     explain_free(s->explain);
-    scheduler_free(s->scheduler);
+    scheduler_free(s->dispatch.scheduler);
     prefix_index_free(s->index);
     cluster_leave(s->peers);
     pool_free(s->pool);
     costs_fini(s);
-    wire_buf_fini(&s->out);
+    wire_buf_fini(&s->native.out);
     free(s->native.workers);
     free(s->requests.by_slot);
     free(s->requests.free_slots);

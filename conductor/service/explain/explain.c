@@ -215,7 +215,7 @@ static void put_candidates(struct explain_record *r, const struct service *s,
         c->tested_us = 0;
         if (r->tested_us > 0)
             c->tested_us = r->tested_us - d->tested_us +
-                           schedule_tested_us(s->scheduler, kept[i]);
+                           schedule_tested_us(s->dispatch.scheduler, kept[i]);
         put_name(s, kept[i]->instance, c->name);
         put_name(s, kept[i]->fetch_from, c->fetch_from);
         costs_name(s, kept[i]->slot, c->cost_model);

@@ -23,7 +23,7 @@ void report_sums_add(struct report_sums *sums, const struct service *s)
 
     metrics_add(&sums->metrics, &s->metrics);
     sums->in_flight += s->requests.size - s->requests.n_free;
-    sums->warm_jobs += s->warm.n_jobs;
+    sums->warm_jobs += s->native.warm.n_jobs;
     if (s->dispatch.overhead_us > sums->overhead_us)
         sums->overhead_us = s->dispatch.overhead_us;
     sums->pending_dropped += pool_pending_dropped(s->pool);

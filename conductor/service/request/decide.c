@@ -151,7 +151,7 @@ void request_take_inbox(struct service *service)
         copies_asked(request, now_us);
         dispatch_place(&service->dispatch, &request->dispatch, now_us, &order);
         tell_asked(request, &order);
-        roles_placed(service->roles, &request->dispatch, &order);
+        roles_placed(service->native.roles, &request->dispatch, &order);
         count_decision(service, n_before, now_us);
         follow(request, &order, now_us);
     }

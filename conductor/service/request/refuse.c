@@ -1,5 +1,5 @@
-/* Answers of refused requests: for each reason of core/dispatch a row with
- * HTTP status, code, counter and text. */
+/* Answers refused requests, by the rows of refusals.h; writes the messages that
+ * hold numbers. */
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -175,7 +175,11 @@ static void say_link(const struct service_request *request,
 }
 
 #define NO_COUNTER SIZE_MAX
-#define COUNTER(member) offsetof(struct metrics, member)
+#define REFUSED(reason, metric, code, say, text) \
+    [DISPATCH_##reason] = {                      \
+        429, code, offsetof(struct metrics, rejected_##metric), say, text},
+#define FAILED(reason, status, code, say, text) \
+    [DISPATCH_##reason] = {status, code, NO_COUNTER, say, text},
 
 /* By reason of core/dispatch. */
 static const struct refusal {
@@ -185,29 +189,11 @@ static const struct refusal {
     void (*say)(const struct service_request *, const struct dispatch_order *,
                 char text[REFUSAL_MAX]); /* NULL = `text` */
     const char *text;
-} refusals[] = {
-    [DISPATCH_NO_REASON] = {500, "internal_error", NO_COUNTER, NULL,
-                            "no decision was reached"},
-    [DISPATCH_MISSES_TTFT] = {429, "slo_ttft_exceeded",
-                              COUNTER(rejected_slo_ttft), say_ttft, ""},
-    [DISPATCH_MISSES_TBT] = {429, "slo_tbt_exceeded", COUNTER(rejected_slo_tbt),
-                             say_tbt, ""},
-    [DISPATCH_PRICE] = {429, "price", COUNTER(rejected_price), say_price, ""},
-    [DISPATCH_SHARE] = {429, "share", COUNTER(rejected_share), say_share, ""},
-    [DISPATCH_NO_PREFILL] = {503, "no_prefill_instance", NO_COUNTER, say_none,
-                             ""},
-    [DISPATCH_NO_DECODE] = {503, "no_decode_instance", NO_COUNTER, say_none,
-                            ""},
-    [DISPATCH_TOO_LONG] = {400, "prompt_exceeds_kv_capacity", NO_COUNTER,
-                           say_too_long, ""},
-    [DISPATCH_NO_ROOM] = {429, "no_capacity", COUNTER(rejected_no_room), NULL,
-                          "no instance will have room in its KV cache within "
-                          "this request's time to first token limit"},
-    [DISPATCH_WAITED_TOO_LONG] = {429, "no_capacity", COUNTER(rejected_no_room),
-                                  say_waited, ""},
-    [DISPATCH_LINK_BUSY] = {429, "link_busy", COUNTER(rejected_link), say_link,
-                            ""},
-};
+} refusals[] = {REFUSALS(REFUSED, REFUSED, FAILED, REFUSALS_NONE)};
+
+#define ONE(...) +1
+_Static_assert(0 REFUSALS(ONE, ONE, ONE, REFUSALS_NONE) == DISPATCH_REASONS,
+               "each reason has a row");
 
 static int64_t retry_after_us(const struct refusal *refusal,
                               const struct dispatch_order *order)

@@ -98,10 +98,10 @@ static bool send_copy(struct service *s, const struct replication_action *a)
                                     .takes_us = least_us(to, a)};
     snprintf(m.host, sizeof(m.host), "%s", from->host);
     m.port = from->hello.peer_port;
-    wire_buf_reset(&s->out);
+    wire_buf_reset(&s->native.out);
     instances_pack_lead(s, to);
-    msg_copy_pack(&s->out, to->copy.attempt_id, &m);
-    worker_link_send(to->link, &s->out);
+    msg_copy_pack(&s->native.out, to->copy.attempt_id, &m);
+    worker_link_send(to->link, &s->native.out);
     return true;
 }
 
@@ -114,10 +114,10 @@ static void send_drop(struct service *s, const struct replication_action *a)
     if (!w)
         return;
     take_note(s, a);
-    wire_buf_reset(&s->out);
+    wire_buf_reset(&s->native.out);
     instances_pack_lead(s, w);
-    msg_drop_pack(&s->out, 0, &m);
-    worker_link_send(w->link, &s->out);
+    msg_drop_pack(&s->native.out, 0, &m);
+    worker_link_send(w->link, &s->native.out);
 }
 
 static void go_on(struct service *s)

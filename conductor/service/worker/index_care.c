@@ -70,9 +70,9 @@ static void ask(struct service *s, struct worker *w, uint32_t slot,
              "are not in the index, which has room",
              w->hello.name,
              (unsigned long long)prefix_index_unindexed(s->index, slot));
-    wire_buf_reset(&s->out);
-    msg_empty_pack(&s->out, FRAME_INVENTORY, 0);
-    worker_link_send(w->link, &s->out);
+    wire_buf_reset(&s->native.out);
+    msg_empty_pack(&s->native.out, FRAME_INVENTORY, 0);
+    worker_link_send(w->link, &s->native.out);
 }
 
 static bool should_ask(const struct service *s, uint32_t slot, int64_t now_us)

@@ -33,6 +33,6 @@ void instances_pack_lead(struct service *service, struct worker *worker)
 
     if (m.token == worker->lead)
         return;
-    msg_lead_pack(&service->out, 0, &m);
+    msg_lead_pack(&service->native.out, 0, &m);
     worker->lead = m.token;
 }

@@ -144,7 +144,7 @@ static bool pack_group(const struct service_request *request,
     m.prefill.load_mode = PROTO_LOAD_COMPUTE;
     m.prefill.n_sources = 0;
     if (lent->n > 0)
-        msg_prefill_group_pack(&s->out, request->attempt.id, &m);
+        msg_prefill_group_pack(&s->native.out, request->attempt.id, &m);
     return lent->n > 0;
 }
 
@@ -167,10 +167,10 @@ static void send_prefill(struct service_request *request,
         m.decode_port = d->hello.peer_port;
     }
     fill_sources(request, &m);
-    wire_buf_reset(&s->out);
+    wire_buf_reset(&s->native.out);
     if (!pack_group(request, &m))
-        msg_prefill_pack(&s->out, request->attempt.id, &m);
-    worker_link_send(p->link, &s->out);
+        msg_prefill_pack(&s->native.out, request->attempt.id, &m);
+    worker_link_send(p->link, &s->native.out);
 }
 
 /* Takes the request out of the line of its prefill worker. No-op if it was
@@ -234,9 +234,9 @@ static int serve_send(struct service_request *request)
                                                  request->prompt.n_tokens,
                                                  request->prompt.key_seed),
     };
-    wire_buf_reset(&s->out);
-    msg_decode_pack(&s->out, request->attempt.id, &m);
-    worker_link_send(d->link, &s->out);
+    wire_buf_reset(&s->native.out);
+    msg_decode_pack(&s->native.out, request->attempt.id, &m);
+    worker_link_send(d->link, &s->native.out);
     return 0;
 }
 
@@ -261,9 +261,9 @@ void request_send_cancel(struct service *s, uint32_t id, uint64_t attempt_id)
 
     if (!w)
         return;
-    wire_buf_reset(&s->out);
-    msg_empty_pack(&s->out, FRAME_CANCEL, attempt_id);
-    worker_link_send(w->link, &s->out);
+    wire_buf_reset(&s->native.out);
+    msg_empty_pack(&s->native.out, FRAME_CANCEL, attempt_id);
+    worker_link_send(w->link, &s->native.out);
 }
 
 static void serve_abort(struct service_request *request)

@@ -42,10 +42,10 @@ static void take(struct service *s, const struct roles_action *a)
     if (!in || !w ||
         pool_take_role(s->pool, a->instance, in->kv_capacity_tokens) < 0)
         return;
-    wire_buf_reset(&s->out);
+    wire_buf_reset(&s->native.out);
     instances_pack_lead(s, w);
-    msg_role_pack(&s->out, 0, &m);
-    worker_link_send(w->link, &s->out);
+    msg_role_pack(&s->native.out, 0, &m);
+    worker_link_send(w->link, &s->native.out);
     log_info("worker %s has the role %s", in->name, proto_role_name(m.role));
     service_freed(s);
 }
@@ -54,25 +54,25 @@ static void go_on(struct service *s)
 {
     struct roles_action a;
 
-    while (roles_next(s->roles, &a))
+    while (roles_next(s->native.roles, &a))
         if (a.taken)
             take(s, &a);
         else
             log_begin(pool_get(s->pool, a.instance), &a);
-    s->metrics.roles = *roles_counts(s->roles);
+    s->metrics.roles = *roles_counts(s->native.roles);
 }
 
 void switch_tick(struct service *service)
 {
     if (!service->native.links || !cluster_leads(service->models->cluster))
         return;
-    roles_pass(service->roles, loop_now_us(service->loop));
+    roles_pass(service->native.roles, loop_now_us(service->loop));
     go_on(service);
 }
 
 int switch_command(struct service *service, uint32_t id, unsigned role)
 {
-    int rc = roles_command(service->roles, id, role);
+    int rc = roles_command(service->native.roles, id, role);
 
     if (rc)
         return rc;

@@ -39,7 +39,7 @@ void request_warm(struct service_request *request,
     struct refused *r;
 
     if (!request->prompt.tokens ||
-        !warm_wants(&s->warm, &request->dispatch, order))
+        !warm_wants(&s->native.warm, &request->dispatch, order))
         return;
     r = calloc(1, sizeof(*r));
     if (!r)
@@ -50,7 +50,7 @@ void request_warm(struct service_request *request,
                                .n_tokens = request->prompt.n_tokens,
                                .tenant = request->dispatch.tenant,
                                .place = request->dispatch.place};
-    if (!warm_add(&s->warm, &r->job, loop_now_us(s->loop))) {
+    if (!warm_add(&s->native.warm, &r->job, loop_now_us(s->loop))) {
         free(r);
         return;
     }
@@ -70,7 +70,7 @@ void request_warm(struct service_request *request,
 /* Ends a worker's piece, which has left the pool. */
 static void piece_ended(struct service *s, struct worker *w, bool failed)
 {
-    warm_end(&s->warm, w->warm.job, failed);
+    warm_end(&s->native.warm, w->warm.job, failed);
     w->warm = (struct worker_warm){.job = NULL};
     service_freed(s);
 }
@@ -167,9 +167,9 @@ static void send_piece(struct service *s, struct worker *w,
         .tokens = (const uint8_t *)r->tokens,
     };
 
-    wire_buf_reset(&s->out);
-    msg_prefill_pack(&s->out, w->warm.attempt_id, &m);
-    worker_link_send(w->link, &s->out);
+    wire_buf_reset(&s->native.out);
+    msg_prefill_pack(&s->native.out, w->warm.attempt_id, &m);
+    worker_link_send(w->link, &s->native.out);
 }
 
 static void begin(struct service *s, struct warm_job *job,
@@ -179,8 +179,8 @@ static void begin(struct service *s, struct warm_job *job,
     int64_t now_us = loop_now_us(s->loop);
     uint64_t id = s->requests.next_attempt * s->requests.size;
 
-    if (!w || warm_begin(&s->warm, job, piece, id, now_us)) {
-        warm_end(&s->warm, job, true);
+    if (!w || warm_begin(&s->native.warm, job, piece, id, now_us)) {
+        warm_end(&s->native.warm, job, true);
         return;
     }
     s->requests.next_attempt++;
@@ -196,12 +196,12 @@ void request_warm_next(struct service *s)
     struct warm_piece piece;
     struct warm_job *job;
 
-    while ((job = warm_next(&s->warm, loop_now_us(s->loop), &piece)))
+    while ((job = warm_next(&s->native.warm, loop_now_us(s->loop), &piece)))
         if (piece.tokens > 0)
             begin(s, job, &piece);
         else
             refused_free(job->owner);
-    s->metrics.warm = s->warm.counts;
+    s->metrics.warm = s->native.warm.counts;
 }
 
 void request_warm_left(struct service *s, struct worker *w)
@@ -214,7 +214,8 @@ void request_warm_tick(struct service *s)
 {
     int64_t limit_us = s->config.request_timeout_ms * 1000;
 
-    for (uint32_t i = 0; s->warm.n_jobs > 0 && i < pool_slots(s->pool); i++) {
+    for (uint32_t i = 0; s->native.warm.n_jobs > 0 && i < pool_slots(s->pool);
+         i++) {
         struct worker *w = &s->native.workers[i];
 
         if (!w->link || !w->warm.attempt_id ||
@@ -230,8 +231,8 @@ void request_warm_fini(struct service *s)
 {
     struct warm_job *job;
 
-    while ((job = TAILQ_FIRST(&s->warm.jobs))) {
-        warm_forget(&s->warm, job);
+    while ((job = TAILQ_FIRST(&s->native.warm.jobs))) {
+        warm_forget(&s->native.warm, job);
         refused_free(job->owner);
     }
 }

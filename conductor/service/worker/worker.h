@@ -66,6 +66,9 @@ struct native {
     int64_t stalled_us;      /* last search for stalled requests */
     struct copies *copies;   /* hot blocks, ahead of demand */
     struct notes copy_notes;
+    struct warm warm;    /* refused prompts, computed in the background */
+    struct roles *roles; /* owned: which workers switch between roles */
+    struct wire_buf out; /* scratch for one frame */
     struct {
         struct loop_timer next;  /* the next turn of the loop; pending if this
                                     turn has taken blocks */
@@ -153,7 +156,7 @@ uint32_t instances_count(const struct service *service, unsigned role,
                          const struct name_set *named);
 
 /* instances_pack_lead(service, worker): appends the frame LEAD, with the
- * leading conductor, to service->out if the worker has not got it. */
+ * leading conductor, to service->native.out if the worker has not got it. */
 void instances_pack_lead(struct service *service, struct worker *worker);
 
 /* worker_of(service, id): returns the worker of a pool id, or NULL if it is

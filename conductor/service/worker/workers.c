@@ -148,9 +148,9 @@ static int on_leaving(struct service *s, struct worker *w, size_t len)
     log_info("worker %s leaves, and gets no more work", w->hello.name);
     drains_mark(s, w->id, NULL);
     service_freed(s);
-    wire_buf_reset(&s->out);
-    msg_empty_pack(&s->out, FRAME_LEAVE, 0);
-    worker_link_send(w->link, &s->out);
+    wire_buf_reset(&s->native.out);
+    msg_empty_pack(&s->native.out, FRAME_LEAVE, 0);
+    worker_link_send(w->link, &s->native.out);
     return 0;
 }
 
