@@ -8,12 +8,14 @@
 #include "base/dns.h"
 
 #include <ares.h>
-#include <event2/util.h>
+#include <arpa/inet.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
 
+#include "base/address.h"
 #include "base/loop/loop.h"
 
 /* One of c-ares' sockets. */
@@ -112,13 +114,14 @@ static void on_state(void *arg, ares_socket_t fd, int readable, int writable)
     LIST_INSERT_HEAD(&dns->wires, w, entry);
 }
 
-/* ADDRESS or ADDRESS:PORT. */
-static bool is_address(const char *server)
+/* Returns whether it is ADDRESS or ADDRESS:PORT. */
+static bool is_server(const char *server)
 {
-    struct sockaddr_storage at;
-    int n = sizeof(at);
+    struct dns_address one;
+    struct address at;
 
-    return evutil_parse_sockaddr_port(server, (struct sockaddr *)&at, &n) == 0;
+    return dns_numeric(server, &one) ||
+           (address_parse(server, &at) == 0 && dns_numeric(at.host, &one));
 }
 
 static int open_channel(struct dns *dns, const char *server)
@@ -132,7 +135,7 @@ static int open_channel(struct dns *dns, const char *server)
         .sock_state_cb_data = dns,
     };
 
-    if (*server && !is_address(server))
+    if (*server && !is_server(server))
         return -1;
     if (ares_init_options(&dns->channel, &options,
                           ARES_OPT_FLAGS | ARES_OPT_EDNSPSZ |
@@ -196,13 +199,34 @@ static bool take_address(const struct sockaddr *sa, struct dns_address *out)
     return sa->sa_family == AF_INET || sa->sa_family == AF_INET6;
 }
 
+/* Returns the number of an interface, by name or in digits; 0 = none. */
+static uint32_t scope_of(const char *interface)
+{
+    uint32_t scope = if_nametoindex(interface);
+    char *end;
+
+    if (scope)
+        return scope;
+    scope = (uint32_t)strtoul(interface, &end, 10);
+    return *end ? 0 : scope;
+}
+
 bool dns_numeric(const char *host, struct dns_address *out)
 {
-    struct sockaddr_storage at;
-    int n = sizeof(at);
+    char text[INET6_ADDRSTRLEN];
+    size_t n = strcspn(host, "%");
 
-    return evutil_parse_sockaddr_port(host, (struct sockaddr *)&at, &n) == 0 &&
-           take_address((const struct sockaddr *)&at, out);
+    if (n >= sizeof(text))
+        return false;
+    *(char *)mempcpy(text, host, n) = '\0';
+    *out = (struct dns_address){.family = host[n] ? AF_INET6 : AF_INET};
+    if (!host[n] && inet_pton(AF_INET, text, out->bytes) == 1)
+        return true;
+    out->family = AF_INET6;
+    if (inet_pton(AF_INET6, text, out->bytes) != 1)
+        return false;
+    out->scope = host[n] ? scope_of(host + n + 1) : 0;
+    return !host[n] || out->scope;
 }
 
 /* Frees a look-up that has no `done` and no pending question. */

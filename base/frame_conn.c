@@ -29,7 +29,7 @@ static void stop_reading(struct frame_conn *c)
 
 void frame_conn_destroy(struct frame_conn *c)
 {
-    frame_conn_abandon(c);
+    dial_stop(&c->dial);
     frame_reader_fini(&c->reader);
     /* TLS's close, so that the other side sees no broken connection. */
     if (c->tls && c->opened && frame_conn_sent(c))
@@ -57,7 +57,7 @@ void frame_conn_on_deferred(void *arg)
     struct frame_conn *c = arg;
 
     c->ending = true;
-    frame_conn_abandon(c);
+    dial_stop(&c->dial);
     stop_reading(c);
     c->in_callback++;
     c->ops->closed(c->arg, c->reason);

@@ -24,7 +24,7 @@
 #define FRAME_CONN_ENDED "closed by the other side"
 
 struct frame_conn;
-struct loop_dns;
+struct dns;
 struct stream_loop;
 
 /* A result of `frame`, so that one connection does not hold up the loop:
@@ -65,7 +65,7 @@ struct frame_conn *frame_conn_new(struct stream_loop *streams, int fd,
  * blocking. Frames may be sent right away. Failure comes through `closed`.
  * Returns owned or NULL. */
 struct frame_conn *frame_conn_connect(struct stream_loop *streams,
-                                      struct loop_dns *dns, const char *host,
+                                      struct dns *dns, const char *host,
                                       uint16_t port,
                                       const struct frame_conn_limits *limits,
                                       const struct frame_conn_ops *ops,

@@ -2,20 +2,16 @@
 #ifndef BASE_FRAME_CONN_INTERNAL_H
 #define BASE_FRAME_CONN_INTERNAL_H
 
+#include "base/dial.h"
 #include "base/frame_conn.h"
 #include "base/loop/loop.h"
 #include "base/stream/queue.h"
-
-struct evdns_getaddrinfo_request;
 
 struct frame_conn {
     struct stream_loop *streams;
     struct stream *stream; /* NULL = not connected yet */
     /* Until it is connected: */
-    struct evdns_getaddrinfo_request *look_up; /* NULL = none */
-    uint16_t port;
-    int fd; /* being connected; -1 = none */
-    struct loop_watch connecting;
+    struct dial dial;
     struct ssl_st *ssl;      /* owned; NULL = no TLS, or the stream has it */
     struct byte_queue early; /* output that waits for the stream */
 
@@ -38,9 +34,6 @@ struct frame_conn {
 /* Begins to read and write on a connected socket, and sends the early output.
  * Takes fd and c->ssl. Returns 0 or -ENOMEM. */
 [[nodiscard]] int frame_conn_start(struct frame_conn *c, int fd);
-
-/* Gives up connecting. No-op if it is not under way. */
-void frame_conn_abandon(struct frame_conn *c);
 
 /* Frees it, outside of callbacks. */
 void frame_conn_destroy(struct frame_conn *c);

@@ -3,7 +3,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <event2/dns.h>
 #include <event2/event.h>
 #include <event2/event_struct.h>
 #include <stddef.h>
@@ -11,7 +10,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/loop/dns.h"
 #include "base/loop/ops.h"
 
 /* libevent runs what is more urgent first; the default is the lower one. */
@@ -25,10 +23,6 @@ struct libevent {
     struct loop loop;
     struct event_base *base;
     struct event limit; /* of loop_turn() */
-};
-
-struct loop_dns {
-    struct evdns_base *base;
 };
 
 static struct libevent *libevent_of(const struct loop *loop)
@@ -207,7 +201,7 @@ static const struct loop_ops libevent_ops = {
     .watch_report = watch_report,
 };
 
-/* Logs libevent's messages, mostly about name servers. */
+/* Logs libevent's messages. */
 static void on_message(int severity, const char *text)
 {
     log_line(severity >= EVENT_LOG_ERR     ? LOG_ERROR
@@ -242,40 +236,4 @@ struct loop *loop_new(void)
 struct event_base *loop_event_base(struct loop *loop)
 {
     return libevent_of(loop)->base;
-}
-
-struct loop_dns *loop_dns_new(struct loop *loop, const char *server)
-{
-    struct loop_dns *dns = calloc(1, sizeof(*dns));
-
-    if (!dns)
-        return NULL;
-    dns->base = evdns_base_new(loop_event_base(loop), 0);
-    if (!dns->base)
-        goto fail;
-    /* Without a readable file, only numeric addresses resolve. */
-    evdns_base_resolv_conf_parse(
-        dns->base,
-        *server ? DNS_OPTIONS_ALL & ~DNS_OPTION_NAMESERVERS : DNS_OPTIONS_ALL,
-        "/etc/resolv.conf");
-    if (*server && evdns_base_nameserver_ip_add(dns->base, server))
-        goto fail;
-    /* Some servers do not return the question's mixed case. */
-    evdns_base_set_option(dns->base, "randomize-case", "0");
-    return dns;
-fail:
-    loop_dns_free(dns, false);
-    return NULL;
-}
-
-void loop_dns_free(struct loop_dns *dns, bool fail)
-{
-    if (dns && dns->base)
-        evdns_base_free(dns->base, fail);
-    free(dns);
-}
-
-struct evdns_base *loop_dns_base(struct loop_dns *dns)
-{
-    return dns ? dns->base : NULL;
 }

@@ -3,17 +3,10 @@
 #ifndef BASE_LOOP_LIBEVENT_H
 #define BASE_LOOP_LIBEVENT_H
 
-#include <stdbool.h>
-
-struct evdns_base;
 struct event_base;
 struct loop;
-struct loop_dns;
 
 /* Returns the event base of a loop of loop_new(), borrowed. */
 struct event_base *loop_event_base(struct loop *loop);
-
-/* Returns libevent's resolver, borrowed. NULL gives NULL. */
-struct evdns_base *loop_dns_base(struct loop_dns *dns);
 
 #endif

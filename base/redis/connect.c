@@ -2,16 +2,14 @@
  * Connects: from an address to a primary that takes commands. hiredis blocks on
  * name look-ups, so it gets only numeric addresses.
  */
-#include <event2/dns.h>
-#include <event2/util.h>
-#include <hiredis/adapters/libevent.h>
 #include <hiredis/hiredis.h>
 #include <netdb.h>
 #include <openssl/err.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/loop/libevent.h"
+#include "base/dns.h"
+#include "base/log.h"
 #include "base/loop/loop.h"
 #include "base/redis/internal.h"
 #include "base/redis/tls.h"
@@ -149,6 +147,74 @@ static void on_disconnect(const redisAsyncContext *ac, int)
     leave_with(r, *ac->errstr ? ac->errstr : "closed");
 }
 
+/* --- hiredis on the loop: it says for what to wait --- */
+
+static void on_readable(void *arg, unsigned)
+{
+    struct redis *r = arg;
+
+    redisAsyncHandleRead(r->attached);
+}
+
+static void on_writable(void *arg, unsigned)
+{
+    struct redis *r = arg;
+
+    redisAsyncHandleWrite(r->attached);
+}
+
+/* Starts a watch. Without memory for it no answer comes, and the deadline ends
+ * the connection. */
+static void begin(struct loop_watch *w)
+{
+    if (!loop_watch_pending(w) && loop_watch_start(w, 0))
+        log_error("redis: out of memory");
+}
+
+static void add_read(void *arg)
+{
+    begin(&((struct redis *)arg)->readable);
+}
+
+static void del_read(void *arg)
+{
+    loop_watch_stop(&((struct redis *)arg)->readable);
+}
+
+static void add_write(void *arg)
+{
+    begin(&((struct redis *)arg)->writable);
+}
+
+static void del_write(void *arg)
+{
+    loop_watch_stop(&((struct redis *)arg)->writable);
+}
+
+/* hiredis will close the socket. */
+static void detach(void *arg)
+{
+    struct redis *r = arg;
+
+    del_read(r);
+    del_write(r);
+    r->attached = NULL;
+}
+
+static void attach(struct redis *r, redisAsyncContext *ac)
+{
+    r->attached = ac;
+    loop_watch_init(r->loop, &r->readable, ac->c.fd, LOOP_READ, on_readable, r);
+    loop_watch_init(r->loop, &r->writable, ac->c.fd, LOOP_WRITE, on_writable,
+                    r);
+    ac->ev.data = r;
+    ac->ev.addRead = add_read;
+    ac->ev.delRead = del_read;
+    ac->ev.addWrite = add_write;
+    ac->ev.delWrite = del_write;
+    ac->ev.cleanup = detach;
+}
+
 static void connect_to(struct redis *r, const char *numbers)
 {
     redisAsyncContext *ac = redisAsyncConnect(numbers, r->to.port);
@@ -159,56 +225,48 @@ static void connect_to(struct redis *r, const char *numbers)
     if (ac && !ac->err && r->url.tls)
         r->ssl = redis_tls_begin(&ac->c, r->options.tls, r->to.host, why,
                                  sizeof(why));
-    if (!ac || ac->err || (r->url.tls && !r->ssl) ||
-        redisLibeventAttach(ac, loop_event_base(r->loop))) {
+    if (!ac || ac->err || (r->url.tls && !r->ssl)) {
         redis_leave(r, ac && ac->err ? ac->errstr : why);
         r->ssl = NULL;
         if (ac)
             redisAsyncFree(ac);
         return;
     }
+    attach(r, ac);
     socket_tune(r->loop, ac->c.fd);
     ac->data = r;
     r->ac = ac;
     redisAsyncSetDisconnectCallback(ac, on_disconnect);
-    redisAsyncSetConnectCallback(ac, on_connect);
+    redisAsyncSetConnectCallback(ac, on_connect); /* begins to wait */
 }
 
-static void on_resolved(int rc, struct evutil_addrinfo *found, void *arg)
+static void on_looked_up(void *arg, const struct dns_answer *answer)
 {
     struct redis *r = arg;
+    const struct dns_address *first = dns_first(answer);
+    const char *why = dns_why_not(answer);
+    struct sockaddr_storage at;
     char numbers[NI_MAXHOST];
-    bool was_cancelled = rc == EVUTIL_EAI_CANCEL;
 
-    if (!was_cancelled)
-        r->look_up = NULL;
-    if (!was_cancelled && !rc)
-        rc = getnameinfo(found->ai_addr, (socklen_t)found->ai_addrlen, numbers,
-                         sizeof(numbers), NULL, 0, NI_NUMERICHOST);
-    if (found)
-        evutil_freeaddrinfo(found);
-    if (was_cancelled)
-        return;
-    if (rc)
-        redis_leave(r, evutil_gai_strerror(rc));
+    r->lookup = NULL;
+    if (!first)
+        redis_leave(r, why ? why : "the host has no address");
+    else if (getnameinfo((struct sockaddr *)&at, dns_sockaddr(first, 0, &at),
+                         numbers, sizeof(numbers), NULL, 0, NI_NUMERICHOST))
+        redis_leave(r, "out of memory");
     else
         connect_to(r, numbers);
 }
 
 void redis_connect(struct redis *r)
 {
-    const struct evutil_addrinfo hints = {.ai_family = AF_UNSPEC,
-                                          .ai_socktype = SOCK_STREAM};
-    struct evdns_getaddrinfo_request *look_up;
-
     r->asks = *r->url.primary && !r->directed;
     if (!r->directed)
         r->to = r->url.at[r->turn++ % r->url.n];
     r->directed = false;
     r->step = RESOLVING;
     redis_deadline(r, r->options.timeout_us);
-    look_up = evdns_getaddrinfo(loop_dns_base(r->dns), r->to.host, NULL, &hints,
-                                on_resolved, r);
-    if (look_up && r->step == RESOLVING)
-        r->look_up = look_up;
+    r->lookup = dns_look_up(r->dns, r->to.host, on_looked_up, r);
+    if (!r->lookup)
+        redis_leave(r, "out of memory");
 }

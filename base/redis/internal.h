@@ -16,7 +16,7 @@
 #include "base/loop/loop.h"
 #include "base/redis/redis.h"
 
-struct loop_dns;
+struct dns;
 
 #define REDIS_FIRST_PAUSE_US 50000
 
@@ -33,7 +33,7 @@ struct flight {
 
 struct redis {
     struct loop *loop;
-    struct loop_dns *dns;
+    struct dns *dns;
     struct redis_url url;
     struct redis_options options;
     struct redis_watch watch;
@@ -47,9 +47,11 @@ struct redis {
     struct address to; /* address of this connection, or the next one */
     unsigned turn;     /* index of the URL's next address */
     redisAsyncContext *ac;
-    struct ssl_st *ssl; /* TLS of ac, which owns it; NULL = no TLS */
-    struct evdns_getaddrinfo_request *look_up;
-    struct loop_timer timer; /* end of a pause, or a deadline */
+    struct ssl_st *ssl;          /* TLS of ac, which owns it; NULL = no TLS */
+    redisAsyncContext *attached; /* hiredis waits by these two; NULL = none */
+    struct loop_watch readable, writable;
+    struct dns_lookup *lookup; /* NULL = none under way */
+    struct loop_timer timer;   /* end of a pause, or a deadline */
     struct loop_timer leave;
     int64_t due_us; /* the timer's */
     int64_t pause_us;

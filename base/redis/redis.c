@@ -60,7 +60,7 @@ static void on_timer(void *arg)
                                      : "no connection in time");
 }
 
-struct redis *redis_new(struct loop *loop, struct loop_dns *dns,
+struct redis *redis_new(struct loop *loop, struct dns *dns,
                         const struct redis_url *url,
                         const struct redis_options *options,
                         struct redis_watch watch)

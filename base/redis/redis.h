@@ -23,7 +23,7 @@
 #include "base/redis/url.h"
 
 struct loop;
-struct loop_dns;
+struct dns;
 struct redis;
 struct redisReply; /* of <hiredis/hiredis.h> */
 
@@ -66,7 +66,7 @@ struct redis_counts {
 /* redis_new(loop, dns, url, options, watch): begins to connect in the loop's
  * next turn. Borrows loop and dns, copies the rest. Returns it owned, or NULL:
  * out of memory. */
-[[nodiscard]] struct redis *redis_new(struct loop *loop, struct loop_dns *dns,
+[[nodiscard]] struct redis *redis_new(struct loop *loop, struct dns *dns,
                                       const struct redis_url *url,
                                       const struct redis_options *options,
                                       struct redis_watch watch);

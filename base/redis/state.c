@@ -1,6 +1,5 @@
 /* A connection's steps, losses and retries. */
-#include <event2/dns.h>
-
+#include "base/dns.h"
 #include "base/entropy.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
@@ -60,12 +59,8 @@ void redis_drop(struct redis *r)
 {
     redisAsyncContext *ac = r->ac;
 
-    if (r->look_up) {
-        struct evdns_getaddrinfo_request *look_up = r->look_up;
-
-        r->look_up = NULL;
-        evdns_getaddrinfo_cancel(look_up);
-    }
+    dns_cancel(r->lookup);
+    r->lookup = NULL;
     r->ac = NULL;
     r->ssl = NULL;
     if (ac)

@@ -97,6 +97,11 @@ int stream_release(struct stream *s)
     return fd;
 }
 
+void stream_hand_over(struct stream *s, void *arg)
+{
+    s->arg = arg;
+}
+
 int stream_fd(const struct stream *s)
 {
     return s->fd;

@@ -75,6 +75,10 @@ void stream_free(struct stream *s);
  */
 [[nodiscard]] int stream_release(struct stream *s);
 
+/* Hands the stream to another owner: `arg` goes to the callbacks from now on.
+ */
+void stream_hand_over(struct stream *s, void *arg);
+
 int stream_fd(const struct stream *s);
 
 /* Returns the stream's TLS, borrowed; NULL = none. */

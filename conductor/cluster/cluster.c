@@ -67,8 +67,7 @@ static void on_due(void *arg)
     }
 }
 
-static int open_redis(struct cluster *c, struct loop *loop,
-                      struct loop_dns *dns)
+static int open_redis(struct cluster *c, struct loop *loop, struct dns *dns)
 {
     struct redis_options options = {
         .what = "state",
@@ -88,7 +87,7 @@ static int open_redis(struct cluster *c, struct loop *loop,
     return c->redis && c->reader ? 0 : -1;
 }
 
-struct cluster *cluster_new(struct loop *loop, struct loop_dns *dns,
+struct cluster *cluster_new(struct loop *loop, struct dns *dns,
                             const struct cluster_options *options,
                             const struct cluster_ops *ops, void *arg)
 {

@@ -24,7 +24,7 @@
 struct cluster;
 struct cluster_pool;
 struct loop;
-struct loop_dns;
+struct dns;
 
 #define CLUSTER_MEMBERS_MAX 64
 
@@ -49,8 +49,7 @@ struct cluster_ops {
 
 /* cluster_new(loop, dns, options, ops, arg): begins to connect. Borrows loop,
  * dns, ops and arg. Returns it owned, or NULL: out of memory. */
-[[nodiscard]] struct cluster *cluster_new(struct loop *loop,
-                                          struct loop_dns *dns,
+[[nodiscard]] struct cluster *cluster_new(struct loop *loop, struct dns *dns,
                                           const struct cluster_options *options,
                                           const struct cluster_ops *ops,
                                           void *arg);

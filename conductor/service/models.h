@@ -12,15 +12,14 @@
 #include "conductor/service/losses.h"
 #include "conductor/service/tenant/tenants.h"
 
-struct loop_dns;
+struct dns;
 
 /* Tokens in a block, if no entry of the model sets block_tokens. */
 #define ENGINE_BLOCK_TOKENS 16
 
 struct models {
     struct loop *loop;
-    struct loop_dns *redis_dns; /* of `state` */
-    struct dns *dns;            /* for engines and the receiver of spans */
+    struct dns *dns; /* for engines, the receiver of spans and `state` */
     struct config config;
     struct service *first;
     struct service *native; /* the native workers' service; NULL = none */

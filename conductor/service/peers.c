@@ -170,8 +170,8 @@ int peers_start(struct models *models, char err[CONFIG_ERROR_MAX])
                          why);
     options.tls = models->state_tls;
     own_address(c, &options.workers_at);
-    models->cluster = cluster_new(models->loop, models->redis_dns, &options,
-                                  &cluster_ops, models);
+    models->cluster =
+        cluster_new(models->loop, models->dns, &options, &cluster_ops, models);
     if (!models->cluster)
         return error_say(err, CONFIG_ERROR_MAX, -ENOMEM, "out of memory");
     tenants_share(models->tenants);

@@ -9,7 +9,6 @@
 #include "base/dns.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/loop/dns.h"
 #include "conductor/service/access/log.h"
 #include "conductor/service/engine/costs.h"
 #include "conductor/service/history/history.h"
@@ -130,8 +129,7 @@ static int start_all(struct models *models, char err[CONFIG_ERROR_MAX])
     if (report_lag_start(models))
         return error_say(err, CONFIG_ERROR_MAX, -ENOMEM, "out of memory");
     models->dns = dns_new(models->loop, c->name_server);
-    models->redis_dns = loop_dns_new(models->loop, c->name_server);
-    if (!models->dns || !models->redis_dns)
+    if (!models->dns)
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
                          "name_server: %.200s: not an address", c->name_server);
     models->exporter = exporter_new(models->loop, models->dns);
@@ -193,8 +191,6 @@ void models_free(struct models *models)
     cluster_free(models->cluster);
     tls_free(models->state_tls);
     dns_free(models->dns);
-    if (models->redis_dns)
-        loop_dns_free(models->redis_dns, true);
     tenants_free(models->tenants);
     access_log_free(models->access);
     history_free(models->history);

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/loop/loop.h"
+#include "base/stream/stream.h"
 
 static char log_lines[1 << 20];
 static uint64_t random_state = 1;
@@ -169,6 +170,7 @@ static struct transport *make_side(struct rig *rig, const char *letter,
                                    const struct rig_config *c, uint8_t **slab)
 {
     struct rdma_config config = {.loop = rig->loop,
+                                 .stream_loop = rig->streams,
                                  .listen_host = "127.0.0.1",
                                  .end_points = c->end_points,
                                  .stall_us = c->stall_us,
@@ -207,6 +209,7 @@ void rig_open(struct rig *rig)
 static void begin_loop(struct rig *rig)
 {
     rig->loop = loop_new();
+    rig->streams = stream_loop_new(rig->loop);
     loop_timer_init(rig->loop, &rig->alarm, on_alarm, NULL);
 }
 
@@ -280,6 +283,7 @@ void rig_end(struct rig *rig)
         munmap(rig->mine, RIG_SLAB_BYTES);
     }
     loop_timer_stop(&rig->alarm);
+    stream_loop_free(rig->streams);
     loop_free(rig->loop);
 }
 

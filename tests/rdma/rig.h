@@ -30,6 +30,7 @@ struct rig_op {
 
 struct rig {
     struct loop *loop;
+    struct stream_loop *streams;
     struct loop_timer alarm; /* of rig_turn() */
     struct transport *asker, *holder;
     struct transport_offer *offer;

@@ -128,8 +128,7 @@ uint64_t entropy_u64(void)
 
 /* --- in place of base/redis ----------------------------------------------- */
 
-struct redis *redis_new(struct loop *, struct loop_dns *,
-                        const struct redis_url *,
+struct redis *redis_new(struct loop *, struct dns *, const struct redis_url *,
                         const struct redis_options *options,
                         struct redis_watch watch)
 {

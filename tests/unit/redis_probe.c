@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dns.h"
 #include "base/log.h"
-#include "base/loop/dns.h"
 #include "base/loop/libevent.h"
 #include "base/loop/loop.h"
 #include "base/redis/redis.h"
@@ -100,7 +100,7 @@ int main(int argc, char **argv)
     if (argc == 6 && !(options.tls = tls_new(argv[5], false, err, sizeof(err))))
         return 2;
 
-    struct loop_dns *dns = loop_dns_new(p.loop, "");
+    struct dns *dns = dns_new(p.loop, "");
     options.timeout_us = strtol(argv[2], NULL, 10) * 1000;
     options.max_flight = (unsigned)strtoul(argv[3], NULL, 10);
     options.max_bytes = strtoul(argv[4], NULL, 10);
@@ -118,7 +118,7 @@ int main(int argc, char **argv)
     printf("commands %llu replies %llu\n", (unsigned long long)c.commands,
            (unsigned long long)c.replies);
     bufferevent_free(p.input);
-    loop_dns_free(dns, false);
+    dns_free(dns);
     loop_free(p.loop);
     return 0;
 }

@@ -44,8 +44,7 @@ int64_t clock_now_us(void)
     return now_us;
 }
 
-struct redis *redis_new(struct loop *, struct loop_dns *,
-                        const struct redis_url *,
+struct redis *redis_new(struct loop *, struct dns *, const struct redis_url *,
                         const struct redis_options *options,
                         struct redis_watch watch)
 {

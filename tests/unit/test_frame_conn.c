@@ -6,9 +6,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/dns.h"
 #include "base/frame_conn.h"
 #include "base/listener.h"
-#include "base/loop/dns.h"
 #include "base/loop/loop.h"
 #include "base/socket.h"
 #include "base/stream/stream.h"
@@ -73,7 +73,7 @@ static void connect_to(const char *host, const char *server)
                                               .closed = on_closed};
     struct loop *loop = loop_new();
     struct stream_loop *streams = stream_loop_new(loop);
-    struct loop_dns *dns = loop_dns_new(loop, server);
+    struct dns *dns = dns_new(loop, server);
     struct loop_timer tick;
 
     asked = ticks = 0;
@@ -87,7 +87,7 @@ static void connect_to(const char *host, const char *server)
     frame_conn_free(c);
     stream_loop_free(streams);
     loop_timer_stop(&tick);
-    loop_dns_free(dns, true);
+    dns_free(dns);
     /* A look-up that was given up is let go of in the next turn. */
     loop_turn(loop, 0);
     loop_free(loop);
@@ -248,7 +248,7 @@ struct end {
 struct line {
     struct loop *loop;
     struct stream_loop *streams;
-    struct loop_dns *dns;
+    struct dns *dns;
     struct listener *listener;
     struct end asker, other;
 };
@@ -308,11 +308,11 @@ static void line_init(struct line *l)
 
     *l = (struct line){.loop = loop_new()};
     l->streams = stream_loop_new(l->loop);
-    l->dns = loop_dns_new(l->loop, "");
+    l->dns = dns_new(l->loop, "");
     CU_ASSERT_EQUAL_FATAL(listen(fd, 1), 0);
     CU_ASSERT_EQUAL_FATAL(listener_take(l->loop, fd, on_asker, l, &l->listener),
                           0);
-    l->asker.conn = frame_conn_connect(l->streams, l->dns, "127.0.0.1", port,
+    l->asker.conn = frame_conn_connect(l->streams, l->dns, "localhost", port,
                                        &long_limits, &long_ops, &l->asker);
     CU_ASSERT_PTR_NOT_NULL_FATAL(l->asker.conn);
 }
@@ -323,7 +323,7 @@ static void line_fini(struct line *l)
     frame_conn_free(l->other.conn);
     listener_free(l->listener);
     stream_loop_free(l->streams);
-    loop_dns_free(l->dns, true);
+    dns_free(l->dns);
     loop_free(l->loop);
 }
 

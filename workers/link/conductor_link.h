@@ -12,7 +12,7 @@
 
 struct conductor_link;
 struct loop;
-struct loop_dns;
+struct dns;
 struct stream_loop;
 struct secret;
 struct tls;
@@ -38,7 +38,7 @@ struct conductor_link_ops {
 struct conductor_link_config {
     struct loop *loop;               /* borrowed */
     struct stream_loop *stream_loop; /* of its connections; borrowed */
-    struct loop_dns *dns;            /* borrowed */
+    struct dns *dns;                 /* borrowed */
     const struct secret *secret;     /* borrowed; NULL = none */
     struct tls *tls;                 /* authorities; borrowed; NULL = no TLS */
     struct address at;

@@ -23,7 +23,7 @@
 #include "workers/store/kv_store.h"
 
 struct loop;
-struct loop_dns;
+struct dns;
 struct stream_loop;
 struct pipeline;
 struct secret;
@@ -36,7 +36,7 @@ struct stage;
 struct pipeline_config {
     struct loop *loop;                     /* borrowed */
     struct stream_loop *stream_loop;       /* of its connections; borrowed */
-    struct loop_dns *dns;                  /* borrowed */
+    struct dns *dns;                       /* borrowed */
     const struct secret *secret;           /* borrowed; NULL = none */
     struct kv_store *store;                /* borrowed */
     const struct engine_kv_layout *layout; /* borrowed */

@@ -17,7 +17,7 @@
 #include "workers/step/thread.h"
 #include "workers/transfer/transfer.h"
 
-struct loop_dns;
+struct dns;
 struct stream_loop;
 struct worker_shared;
 
@@ -45,7 +45,7 @@ struct worker {
     const struct worker_options *options;
     struct loop *loop;
     struct stream_loop *stream_loop; /* of frame connections */
-    struct loop_dns *dns;
+    struct dns *dns;
     const struct secret *secret; /* NULL = none */
     struct tls *tls;             /* authorities for conductors; NULL = no TLS */
     struct engine *engine;

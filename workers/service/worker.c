@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/bug.h"
+#include "base/dns.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/loop/dns.h"
 #include "base/loop/loop.h"
 #include "base/stream/stream.h"
 #include "base/supervisor.h"
@@ -232,7 +232,7 @@ struct worker *worker_new(struct loop *loop,
     w->link_ops = &worker_link_ops;
     w->loop = loop;
     w->stream_loop = stream_loop_new(loop);
-    w->dns = loop_dns_new(loop, "");
+    w->dns = dns_new(loop, "");
     w->secret = secret;
     w->engine = engine;
     w->layout = engine_kv_layout(engine);
@@ -272,7 +272,7 @@ void worker_free(struct worker *w)
     stream_loop_free(w->stream_loop);
     worker_disk_close(w); /* completes running reads */
     worker_shared_close(w);
-    loop_dns_free(w->dns, false);
+    dns_free(w->dns);
     loader_free(w->loader);
     batch_free(w->batch);
     kv_store_free(w->store);

@@ -22,7 +22,7 @@
 
 struct frame_conn;
 struct loop;
-struct loop_dns;
+struct dns;
 struct stream_loop;
 struct secret;
 struct stage; /* workers/pipeline/pipeline.h */
@@ -31,7 +31,7 @@ struct transfer;
 struct transfer_config {
     struct loop *loop;                     /* borrowed */
     struct stream_loop *stream_loop;       /* of its connections; borrowed */
-    struct loop_dns *dns;                  /* borrowed */
+    struct dns *dns;                       /* borrowed */
     const struct secret *secret;           /* borrowed; NULL = none */
     struct kv_store *store;                /* borrowed */
     const struct engine_kv_layout *layout; /* borrowed */

@@ -49,6 +49,7 @@ static struct transport *new_rdma(struct transfer *t)
     const struct transfer_config *c = &t->config;
     const struct rdma_config rdma = {
         .loop = c->loop,
+        .stream_loop = c->stream_loop,
         .dns = c->dns,
         .listen_host = c->listen_host,
         .devices = c->rdma_devices,

@@ -1,7 +1,6 @@
 /* Ends exchanges; keeps their connections for the next one, or closes them. */
 #include <stdlib.h>
 
-#include "base/dns.h"
 #include "base/loop/loop.h"
 #include "base/loop/net.h"
 #include "conductor/link/upstream/exchange/internal.h"
@@ -9,13 +8,8 @@
 void upstream_close(struct exchange *x)
 {
     loop_timer_stop(&x->patience);
-    dns_cancel(x->lookup);
-    x->lookup = NULL;
-    loop_watch_stop(&x->connected);
-    if (x->connecting && x->fd >= 0)
-        net_close(x->upstream->loop, x->fd);
+    dial_stop(&x->dial);
     stream_free(x->stream);
-    x->connecting = false;
     x->stream = NULL;
 }
 

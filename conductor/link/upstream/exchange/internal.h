@@ -4,6 +4,7 @@
 
 #include <sys/queue.h>
 
+#include "base/dial.h"
 #include "base/loop/loop.h"
 #include "base/stream/stream.h"
 #include "conductor/link/upstream/exchange/upstream.h"
@@ -20,13 +21,10 @@ enum exchange_part {
 struct exchange {
     TAILQ_ENTRY(exchange) entry;
     struct upstream *upstream;
-    struct dns_lookup *lookup; /* of the host; NULL = none under way */
-    bool connecting;           /* the host is known, the stream not there yet */
-    int fd;                    /* while connecting: its socket, or -errno */
-    struct loop_watch connected; /* of fd */
-    struct stream *stream;       /* NULL = not connected */
-    struct loop_timer patience;  /* connect timeout; pending until open */
-    int64_t idle_since_us;       /* of a kept connection */
+    struct dial dial;
+    struct stream *stream;      /* NULL = not connected */
+    struct loop_timer patience; /* connect timeout; pending until open */
+    int64_t idle_since_us;      /* of a kept connection */
     struct upstream_request request;
     const struct upstream_ops *ops; /* NULL = cancelled inside a callback, or a
                                        kept connection */

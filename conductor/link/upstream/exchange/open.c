@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/dns.h"
 #include "base/loop/loop.h"
 #include "base/loop/net.h"
 #include "base/socket.h"
@@ -102,96 +101,47 @@ static int speak(struct exchange *x, int fd)
     return upstream_write(x);
 }
 
-static void on_connect(void *arg, unsigned)
+static void on_dialled(void *arg, int fd, const char *why_not)
 {
     struct exchange *x = arg;
-    int error = x->fd < 0 ? -x->fd : net_error(x->upstream->loop, x->fd);
 
-    if (error) {
-        upstream_fail_connect(x, error);
-        return;
-    }
-    x->connecting = false; /* the socket is the stream's */
-    if (speak(x, x->fd))
+    if (fd < 0)
+        upstream_fail(x, UPSTREAM_UNREACHABLE, why_not);
+    else if (speak(x, fd))
         upstream_fail(x, UPSTREAM_BROKEN, "out of memory");
-}
-
-static bool is_connected(const struct exchange *x)
-{
-    struct sockaddr_storage peer;
-
-    return net_address(x->upstream->loop, x->fd, true, &peer) >= 0;
 }
 
 const char *upstream_late(const struct exchange *x)
 {
     if (x->open)
         return "it does not answer";
-    if (x->lookup)
+    if (dial_looks_up(&x->dial))
         return "its host was not looked up in time";
-    if (!x->stream && !is_connected(x))
+    if (!x->stream && !dial_connected(&x->dial))
         return "no connection in time";
     return x->upstream->tls ? "TLS: no handshake in time; does it speak https?"
                             : "it does not answer";
 }
 
 /* Handles the connect timeout, TLS included. If the loop was late and the
- * socket has connected, on_connect() comes right after this: waits. */
+ * socket has connected, on_dialled() comes right after this: waits. */
 static void on_patience(void *arg)
 {
     struct exchange *x = arg;
 
-    if (x->connecting && is_connected(x))
+    if (dial_connected(&x->dial))
         loop_timer_start(&x->patience, 0);
     else
         upstream_fail(x, UPSTREAM_TIMEOUT, upstream_late(x));
 }
 
-/* Begins to connect. on_connect() tells how it went, never from in here. */
-static int connect_to(struct exchange *x, const struct dns_address *address)
-{
-    const struct upstream *u = x->upstream;
-    struct sockaddr_storage at;
-    socklen_t n = dns_sockaddr(address, u->url.at.port, &at);
-
-    x->connecting = true;
-    x->fd = net_connect(u->loop, (struct sockaddr *)&at, n);
-    loop_watch_init(u->loop, &x->connected, x->fd < 0 ? -1 : x->fd,
-                    LOOP_WRITE | LOOP_ONCE, on_connect, x);
-    if (x->fd >= 0)
-        return loop_watch_start(&x->connected, 0);
-    loop_watch_report(&x->connected, LOOP_WRITE);
-    return 0;
-}
-
-static void on_looked_up(void *arg, const struct dns_answer *answer)
-{
-    struct exchange *x = arg;
-    const struct dns_address *first = dns_first(answer);
-    const char *why = dns_why_not(answer);
-    char text[160];
-
-    x->lookup = NULL;
-    if (first) {
-        if (connect_to(x, first))
-            upstream_fail(x, UPSTREAM_BROKEN, "out of memory");
-        return;
-    }
-    snprintf(text, sizeof(text), "cannot look up the host: %s",
-             why ? why : "it has no address");
-    upstream_fail(x, UPSTREAM_UNREACHABLE, text);
-}
-
 int upstream_open(struct exchange *x)
 {
     const struct upstream *u = x->upstream;
-    struct dns_address address;
 
     loop_timer_init(u->loop, &x->patience, on_patience, x);
     if (loop_timer_start(&x->patience, u->options.connect_us))
         return -ENOMEM;
-    if (dns_numeric(u->url.at.host, &address))
-        return connect_to(x, &address);
-    x->lookup = dns_look_up(u->dns, u->url.at.host, on_looked_up, x);
-    return x->lookup ? 0 : -ENOMEM;
+    return dial_start(&x->dial, u->loop, u->dns, u->url.at.host, u->url.at.port,
+                      on_dialled, x);
 }

@@ -34,7 +34,7 @@ static bool stranger_message(void *arg, const struct wire_message *m)
     struct rdma_offer *o;
 
     TAILQ_FOREACH(o, &s->rdma->offers, link)
-    if (m->type == WIRE_HELLO && m->id == RDMA_MODULE_VERSION &&
+    if (m->type == WIRE_HELLO && m->id == WIRE_VERSION &&
         is_token(m->data, o->token))
         break;
     if (o)
@@ -57,7 +57,7 @@ void rdma_accept(void *arg, int fd)
     s->channel.message = stranger_message;
     s->channel.gone = stranger_gone;
     s->channel.arg = s;
-    if (channel_take(&s->channel, r, fd) < 0) {
+    if (channel_take(&s->channel, r->config.stream_loop, fd) < 0) {
         free(s);
         return;
     }

@@ -1,15 +1,10 @@
 /* Messages between asker and holder, on a TCP connection of their own. */
 #include <errno.h>
-#include <event2/buffer.h>
-#include <event2/bufferevent.h>
-#include <event2/event.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include "base/loop/libevent.h"
+#include "base/dial.h"
 #include "base/socket.h"
+#include "base/stream/stream.h"
 #include "workers/transfer/engine/rdma/internal.h"
 
 /* Most output that the other side has not read. */
@@ -17,104 +12,111 @@
 /* Most buffered input. */
 #define INPUT_MAX_BYTES 16384u
 
-static void on_read(struct bufferevent *bev, void *arg)
+static void on_readable(void *arg)
 {
-    struct evbuffer *in = bufferevent_get_input(bev);
     struct channel *c = arg;
+    const char *from;
+    size_t n;
 
-    while (evbuffer_get_length(in) >= WIRE_MESSAGE_BYTES) {
-        uint8_t bytes[WIRE_MESSAGE_BYTES];
+    while ((from = stream_input(c->stream, &n)) && n >= WIRE_MESSAGE_BYTES) {
         struct wire_message m;
 
-        evbuffer_remove(in, bytes, sizeof(bytes));
-        if (wire_message_decode(bytes, &m) < 0) {
+        if (wire_message_decode((const uint8_t *)from, &m) < 0) {
             c->gone(c->arg, -EBADMSG, "a malformed message");
             return;
         }
+        stream_use(c->stream, WIRE_MESSAGE_BYTES);
         if (!c->message(c->arg, &m))
             return;
     }
 }
 
-static void on_event(struct bufferevent *bev, short what, void *arg)
+static void on_sent(void *)
+{
+}
+
+static void on_ended(void *arg, int error)
 {
     struct channel *c = arg;
 
-    if (what & BEV_EVENT_CONNECTED) {
-        socket_tune(c->loop, bufferevent_getfd(bev));
-        c->opened(c->arg);
-    } else if (what & BEV_EVENT_EOF) {
+    if (error)
+        c->gone(c->arg, -ECONNABORTED, strerror(-error));
+    else
         c->gone(c->arg, -ECONNRESET, "the peer closed its connection");
-    } else {
-        c->gone(c->arg, -ECONNABORTED,
-                evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
-    }
 }
 
-static int make(struct channel *c, struct rdma *r, int fd)
+/* The peer reads nothing. */
+static void on_cut(void *arg)
 {
-    c->loop = r->config.loop;
-    c->bev = bufferevent_socket_new(loop_event_base(c->loop), fd,
-                                    BEV_OPT_CLOSE_ON_FREE);
-    if (!c->bev)
-        return -ENOMEM;
-    bufferevent_setcb(c->bev, on_read, NULL, on_event, c);
-    bufferevent_setwatermark(c->bev, EV_READ, 0, INPUT_MAX_BYTES);
-    return bufferevent_enable(c->bev, EV_READ | EV_WRITE) == 0 ? 0 : -ENOMEM;
+    struct channel *c = arg;
+
+    c->gone(c->arg, -ECONNABORTED, "the peer does not read");
 }
 
-int channel_connect(struct channel *c, struct rdma *r, const char *host,
-                    uint16_t port)
+static int make(struct channel *c, struct stream_loop *streams, int fd)
 {
-    int rc = make(c, r, -1);
+    static const struct stream_ops ops = {
+        .readable = on_readable, .sent = on_sent, .ended = on_ended};
+    const struct stream_options options = {.max_input = INPUT_MAX_BYTES};
+    struct loop *loop = stream_loop_base(streams);
 
-    if (rc == 0 &&
-        bufferevent_socket_connect_hostname(
-            c->bev, loop_dns_base(r->config.dns), AF_UNSPEC, host, port) < 0)
-        rc = -EHOSTUNREACH;
-    if (rc < 0)
-        channel_fini(c);
-    return rc;
+    c->streams = streams;
+    loop_timer_init(loop, &c->cut, on_cut, c);
+    socket_tune(loop, fd);
+    c->stream = stream_new(streams, fd, &options, &ops, c);
+    return c->stream ? 0 : -ENOMEM;
 }
 
-int channel_take(struct channel *c, struct rdma *r, int fd)
+static void on_dialled(void *arg, int fd, const char *why_not)
 {
-    int rc = make(c, r, fd);
+    struct channel *c = arg;
 
-    if (rc < 0) {
-        if (!c->bev)
-            close(fd);
-        channel_fini(c);
-        return rc;
-    }
-    socket_tune(c->loop, fd);
-    return 0;
+    if (fd < 0)
+        c->gone(c->arg, -ECONNABORTED, why_not);
+    else if (make(c, c->streams, fd) < 0)
+        c->gone(c->arg, -ENOMEM, "out of memory");
+    else
+        c->opened(c->arg);
+}
+
+int channel_connect(struct channel *c, struct stream_loop *streams,
+                    struct dns *dns, const char *host, uint16_t port)
+{
+    c->streams = streams;
+    return dial_start(&c->dial, stream_loop_base(streams), dns, host, port,
+                      on_dialled, c);
+}
+
+int channel_take(struct channel *c, struct stream_loop *streams, int fd)
+{
+    return make(c, streams, fd);
 }
 
 void channel_send(struct channel *c, const struct wire_message *m)
 {
     uint8_t bytes[WIRE_MESSAGE_BYTES];
 
-    if (!c->bev)
+    if (!c->stream || loop_timer_pending(&c->cut))
         return;
     wire_message_encode(m, bytes);
-    /* Cuts off a peer that reads nothing: on_event() follows. */
-    if (bufferevent_write(c->bev, bytes, sizeof(bytes)) < 0 ||
-        evbuffer_get_length(bufferevent_get_output(c->bev)) > OUTPUT_MAX_BYTES)
-        shutdown(bufferevent_getfd(c->bev), SHUT_RDWR);
+    if (stream_write(c->stream, bytes, sizeof(bytes)) < 0 ||
+        stream_unsent(c->stream) > OUTPUT_MAX_BYTES)
+        loop_timer_start(&c->cut, 0);
 }
 
 void channel_move(struct channel *c, struct channel *from)
 {
-    c->loop = from->loop;
-    c->bev = from->bev;
-    from->bev = NULL;
-    bufferevent_setcb(c->bev, on_read, NULL, on_event, c);
+    c->streams = from->streams;
+    c->stream = from->stream;
+    from->stream = NULL;
+    stream_hand_over(c->stream, c);
+    loop_timer_init(stream_loop_base(c->streams), &c->cut, on_cut, c);
 }
 
 void channel_fini(struct channel *c)
 {
-    if (c->bev)
-        bufferevent_free(c->bev);
-    c->bev = NULL;
+    dial_stop(&c->dial);
+    loop_timer_stop(&c->cut);
+    stream_free(c->stream);
+    c->stream = NULL;
 }

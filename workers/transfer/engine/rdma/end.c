@@ -200,7 +200,7 @@ static void leave_path(struct end *e, const char *why)
     if (p->ends[rail] == e)
         p->ends[rail] = NULL;
     leave_sieve(e);
-    if (e->asked && p->channel.bev)
+    if (e->asked && p->channel.stream)
         channel_send(&p->channel, &m);
     if (!why)
         return;

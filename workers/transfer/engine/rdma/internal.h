@@ -18,6 +18,7 @@
 #include <sys/queue.h>
 
 #include "base/crew.h"
+#include "base/dial.h"
 #include "base/loop/loop.h"
 #include "workers/transfer/engine/rdma/rdma.h"
 #include "workers/transfer/engine/rdma/sieve.h"
@@ -25,8 +26,10 @@
 #include "workers/transfer/engine/rdma/topology.h"
 #include "workers/transfer/engine/rdma/wire.h"
 
-struct bufferevent;
+struct dns;
 struct listener;
+struct stream;
+struct stream_loop;
 
 /* Most ops of a path, and most slices of an op. */
 #define RDMA_OPS_MAX 1024u
@@ -205,8 +208,10 @@ void end_free(struct end *e);
 /* --- channel.c: messages --- */
 
 struct channel {
-    struct loop *loop;
-    struct bufferevent *bev;
+    struct stream_loop *streams;
+    struct dial dial;
+    struct stream *stream; /* NULL = not connected */
+    struct loop_timer cut; /* ends a channel whose peer does not read */
     /* Takes a message. Returns false if the channel is gone. */
     bool (*message)(void *arg, const struct wire_message *m);
     /* Called when the channel has failed: -EBADMSG (a malformed message), or
@@ -216,14 +221,19 @@ struct channel {
     void *arg;
 };
 
-/* Connects. Returns 0, or a negative errno. */
-[[nodiscard]] int channel_connect(struct channel *c, struct rdma *r,
+/* Connects; opened() or gone() follows, from the loop. Borrows streams and dns.
+ * Returns 0 or -ENOMEM. */
+[[nodiscard]] int channel_connect(struct channel *c,
+                                  struct stream_loop *streams, struct dns *dns,
                                   const char *host, uint16_t port);
-/* Takes over the accepted socket `fd`. Returns 0, or a negative errno. */
-[[nodiscard]] int channel_take(struct channel *c, struct rdma *r, int fd);
-/* Sends `m`; a no-op if the channel is closed. */
+/* Takes over the accepted socket `fd`, even on failure. Returns 0 or
+ * -ENOMEM. */
+[[nodiscard]] int channel_take(struct channel *c, struct stream_loop *streams,
+                               int fd);
+/* Sends `m`; a no-op if the channel is not connected. */
 void channel_send(struct channel *c, const struct wire_message *m);
-/* Moves the connection of `from` to `c`. */
+/* Moves the connection of `from` to `c`. Inside a message of `from`, which then
+ * returns false. */
 void channel_move(struct channel *c, struct channel *from);
 /* Closes a channel, without a callback. */
 void channel_fini(struct channel *c);
@@ -320,7 +330,7 @@ struct rdma_offer {
     const struct transport_offer_ops *ops;
     void *arg;
     uint8_t token[WIRE_TOKEN_BYTES];
-    struct channel channel; /* bev NULL = the peer is not connected */
+    struct channel channel; /* no stream = the peer is not connected */
     struct end_list ends;
     uint32_t n_ends;
     TAILQ_HEAD(, grant) grants;

@@ -88,7 +88,7 @@ static void tell_grant(struct rdma_offer *o, struct grant *g)
 {
     struct wire_message m = {.type = WIRE_GRANT, .id = g->id};
 
-    if (!o->channel.bev || g->revoking)
+    if (!o->channel.stream || g->revoking)
         return;
     g->told = true;
     channel_send(&o->channel, &m);
@@ -130,7 +130,7 @@ void rdma_revoke(struct transport_offer *offer, uint64_t grant_id)
         return;
     g->revoking = true;
     g->revoke_us = loop_now_us(o->rdma->config.loop);
-    if (g->told && o->channel.bev)
+    if (g->told && o->channel.stream)
         channel_send(&o->channel, &m);
     else if (TAILQ_EMPTY(&o->ends))
         grant_over(o, g);
@@ -142,7 +142,7 @@ static void peer_gone(struct rdma_offer *o)
 {
     struct grant *g;
 
-    if (o->channel.bev || !TAILQ_EMPTY(&o->ends))
+    if (o->channel.stream || !TAILQ_EMPTY(&o->ends))
         return;
     TAILQ_FOREACH(g, &o->grants, link)
     {
@@ -257,7 +257,8 @@ void offer_take(struct rdma_offer *o, struct channel *c)
 
     /* Allows one connection at a time: after a lost one, only once all of its
      * queue pairs are gone. */
-    if (o->channel.bev || !TAILQ_EMPTY(&o->ends) || o->broken || o->withdrawn) {
+    if (o->channel.stream || !TAILQ_EMPTY(&o->ends) || o->broken ||
+        o->withdrawn) {
         channel_fini(c);
         return;
     }
@@ -275,7 +276,7 @@ void offer_tick(struct rdma_offer *o, int64_t now_us)
 {
     const struct grant *g;
 
-    if (!o->channel.bev)
+    if (!o->channel.stream)
         return;
     TAILQ_FOREACH(g, &o->grants, link)
     if (g->revoking && !g->over && now_us - g->revoke_us >= REVOKE_US) {

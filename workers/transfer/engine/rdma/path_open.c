@@ -60,7 +60,8 @@ struct transport_path *rdma_open(struct transport *t,
     if (!p)
         return NULL;
     p->peer = there;
-    if (channel_connect(&p->channel, r, peer->host, there.port) < 0) {
+    if (channel_connect(&p->channel, r->config.stream_loop, r->config.dns,
+                        peer->host, there.port) < 0) {
         path_free(p);
         return NULL;
     }

@@ -54,7 +54,7 @@ static void on_rail(struct rdma_path *p, uint32_t peer_rail, bool up)
 void path_opened(void *arg)
 {
     struct rdma_path *p = arg;
-    struct wire_message m = {.type = WIRE_HELLO, .id = RDMA_MODULE_VERSION};
+    struct wire_message m = {.type = WIRE_HELLO, .id = WIRE_VERSION};
 
     memcpy(m.data, p->peer.token, sizeof(m.data));
     channel_send(&p->channel, &m);

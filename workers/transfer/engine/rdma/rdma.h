@@ -13,11 +13,13 @@
 #define RDMA_END_POINTS_DEFAULT 256u
 
 struct loop;
-struct loop_dns;
+struct dns;
+struct stream_loop;
 
 struct rdma_config {
-    struct loop *loop;       /* borrowed, like all pointers here */
-    struct loop_dns *dns;    /* NULL = addresses only */
+    struct loop *loop;               /* borrowed, like all pointers here */
+    struct stream_loop *stream_loop; /* of `loop` */
+    struct dns *dns;                 /* NULL = addresses only */
     const char *listen_host; /* for the connections that set up queue pairs */
     uint16_t listen_port;    /* 0 = any free port */
     const char *devices;     /* names separated by commas; "" = all */
@@ -47,7 +49,7 @@ struct rdma_config {
 /* The module exports a struct rdma_module under the name RDMA_MODULE_SYMBOL.
  * Other versions are refused. */
 #define RDMA_MODULE_SYMBOL "conductor_rdma_module"
-#define RDMA_MODULE_VERSION 4u
+#define RDMA_MODULE_VERSION 5u
 
 struct rdma_module {
     uint32_t version;

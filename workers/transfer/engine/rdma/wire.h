@@ -23,6 +23,8 @@
 
 #include "workers/transfer/engine/rdma/spread.h"
 
+/* Peers of another version are refused. */
+#define WIRE_VERSION 4u
 #define WIRE_TOKEN_BYTES 16u
 #define WIRE_MESSAGE_BYTES 48u
 
@@ -73,7 +75,7 @@ struct wire_message {
     int32_t rc;        /* PAIRED: 0 or a negative errno; RAIL: 1 or 0 */
     uint32_t qpn;
     uint32_t psn;
-    uint64_t id;      /* of a pairing or a grant; HELLO: RDMA_MODULE_VERSION */
+    uint64_t id;      /* of a pairing or a grant; HELLO: WIRE_VERSION */
     uint8_t data[16]; /* HELLO: the token; PAIR, PAIRED: the sender's GID */
 };
 

@@ -20,13 +20,13 @@
 #define TCP_STREAMS_MAX 8u
 
 struct loop;
-struct loop_dns;
+struct dns;
 struct stream_loop;
 
 struct tcp_config {
     struct loop *loop;               /* borrowed, like all pointers here */
     struct stream_loop *stream_loop; /* of its connections; borrowed */
-    struct loop_dns *dns;            /* NULL = addresses only */
+    struct dns *dns;                 /* NULL = addresses only */
     const struct secret *secret;     /* NULL = none */
     const struct msg_hello *hello;   /* this worker's, with another kind */
     uint32_t streams; /* to each peer, and threads: 1 to TCP_STREAMS_MAX */
