@@ -2,8 +2,6 @@
 #include "base/tls.h"
 
 #include <arpa/inet.h>
-#include <event2/bufferevent.h>
-#include <event2/bufferevent_ssl.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
@@ -14,7 +12,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/loop/libevent.h"
 
 #define CA_FILE_BYTES_MAX (4u << 20)
 
@@ -150,18 +147,6 @@ SSL *tls_ssl(struct tls *tls, const char *host)
     }
     SSL_set_connect_state(ssl);
     return ssl;
-}
-
-struct bufferevent *tls_connection(struct tls *tls, struct loop *loop,
-                                   const char *host, int options)
-{
-    SSL *ssl = tls_ssl(tls, host);
-
-    if (!ssl)
-        return NULL;
-    /* Frees ssl on failure, too, because the options make it the owner. */
-    return bufferevent_openssl_socket_new(loop_event_base(loop), -1, ssl,
-                                          BUFFEREVENT_SSL_CONNECTING, options);
 }
 
 bool tls_explain(const SSL *ssl, unsigned long error, char *text, size_t size)

@@ -9,9 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct bufferevent;
-struct loop;
 struct ssl_ctx_st;
+struct ssl_st;
 struct tls;
 
 /* Restricts a client or server to TLS 1.2 and newer, and TLS 1.2 to suites with
@@ -32,20 +31,10 @@ bool tls_is(const struct tls *tls, const char *ca_file, bool insecure);
 struct tls *tls_ref(struct tls *tls);
 void tls_free(struct tls *tls);
 
-/*
- * Makes an unconnected TLS bufferevent, as
- * bufferevent_socket_new(loop_event_base(). host     name or numeric address
- * that the certificate must hold options  options of the bufferevent Returns it
- * owned), or NULL.
- */
-[[nodiscard]] struct bufferevent *tls_connection(struct tls *tls,
-                                                 struct loop *loop,
-                                                 const char *host, int options);
-
-/* Makes TLS as tls_connection(), for a connection of another kind: returns its
- * state, owned, or NULL: out of memory.
- *   host  NULL = any certificate of the authorities */
-struct ssl_st;
+/* Makes the TLS state of a connection that is to open. Returns it owned, or
+ * NULL: out of memory, or no certificate can hold the name.
+ *   host  name or numeric address that the certificate must hold; NULL = any
+ *         certificate of the authorities */
 [[nodiscard]] struct ssl_st *tls_ssl(struct tls *tls, const char *host);
 
 /* Explains a failed connection in text. error: OpenSSL's error, or 0. Returns

@@ -1,16 +1,11 @@
 /* TLS when memory runs out: each allocation of OpenSSL fails in turn, and what
- * was made until then is given back. Those of libevent do not: version 2.1.12
- * ends the process when it cannot make a bufferevent for TLS, by freeing what
- * it has not made. */
-#include <event2/bufferevent.h>
-#include <event2/bufferevent_ssl.h>
+ * was made until then is given back. */
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/loop/loop.h"
 #include "base/tls.h"
 #include "tests/unit/suite.h"
 
@@ -60,53 +55,46 @@ static void *again(void *old, size_t n, const char *file, int line)
 
 /* Whether all of it could be made, of which the allocation at `point` fails;
  * *reached: there was one. */
-static bool try_at(struct loop *loop, const char *host, long point,
-                   bool *reached)
+static bool try_at(const char *host, long point, bool *reached)
 {
     char err[200] = "";
-    struct bufferevent *bev = NULL;
+    SSL *ssl = NULL;
 
     before_failure = point;
     struct tls *tls = tls_new("", true, err, sizeof(err));
 
     if (tls)
-        bev = tls_connection(tls, loop, host, BEV_OPT_CLOSE_ON_FREE);
+        ssl = tls_ssl(tls, host);
     *reached = before_failure < 0 && point >= 0;
     before_failure = -1;
     CU_ASSERT_EQUAL(!*err, !!tls);
-    if (bev) /* nobody has it do handshakes again and again */
-        CU_ASSERT_TRUE(SSL_get_options(bufferevent_openssl_get_ssl(bev)) &
-                       SSL_OP_NO_RENEGOTIATION);
-    bool made = bev;
-    if (bev)
-        bufferevent_free(bev);
+    if (ssl) /* nobody has it do handshakes again and again */
+        CU_ASSERT_TRUE(SSL_get_options(ssl) & SSL_OP_NO_RENEGOTIATION);
+    bool made = ssl;
+    SSL_free(ssl);
     tls_free(tls);
     ERR_clear_error();
-    loop_turn(loop, 0);
     return made;
 }
 
 /* What a whole try leaves in caches of OpenSSL is made before. */
 static void check_host(const char *host)
 {
-    struct loop *loop = loop_new();
     bool reached = true;
     long n_failed = 0;
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(loop);
-    CU_ASSERT_TRUE(try_at(loop, host, -1, &reached));
-    CU_ASSERT_TRUE(try_at(loop, host, -1, &reached));
+    CU_ASSERT_TRUE(try_at(host, -1, &reached));
+    CU_ASSERT_TRUE(try_at(host, -1, &reached));
     long point = 0, before = live;
 
     for (reached = true; reached && point < POINTS_MAX; point++)
-        n_failed += !try_at(loop, host, point, &reached);
+        n_failed += !try_at(host, point, &reached);
     CU_ASSERT_FALSE(reached);
     CU_ASSERT_TRUE(n_failed > 10);
-    CU_ASSERT_TRUE(try_at(loop, host, -1, &reached));
+    CU_ASSERT_TRUE(try_at(host, -1, &reached));
     if (live > before + 16)
         printf("%ld blocks more behind %ld points\n", live - before, point);
     CU_ASSERT_TRUE(live <= before + 16); /* caches that grew, and no more */
-    loop_free(loop);
 }
 
 static void test_no_memory_for_a_name(void)

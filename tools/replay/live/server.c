@@ -67,14 +67,28 @@ void replay_server_fini(struct replay_server *server)
     server->tls = NULL;
 }
 
+/* Makes an unconnected TLS bufferevent. Returns it owned, or NULL: out of
+ * memory. */
+static struct bufferevent *tls_connection(const struct replay_server *server,
+                                          struct loop *loop)
+{
+    struct ssl_st *ssl = tls_ssl(server->tls, server->host);
+
+    if (!ssl)
+        return NULL;
+    /* Frees ssl on failure, too, because the option makes it the owner. */
+    return bufferevent_openssl_socket_new(loop_event_base(loop), -1, ssl,
+                                          BUFFEREVENT_SSL_CONNECTING,
+                                          BEV_OPT_CLOSE_ON_FREE);
+}
+
 struct evhttp_connection *
 replay_server_connect(const struct replay_server *server, struct loop *loop)
 {
     struct bufferevent *bev = NULL;
 
     if (server->https) {
-        bev = tls_connection(server->tls, loop, server->host,
-                             BEV_OPT_CLOSE_ON_FREE);
+        bev = tls_connection(server, loop);
         if (!bev)
             return NULL;
         bufferevent_openssl_set_allow_dirty_shutdown(bev, 1);
