@@ -122,14 +122,10 @@ static int check_outputs(const struct option_table *table, char *error,
 #define RESULT_FD 90
 #define RESULT_PATH "/dev/fd/90"
 
-/* The user's spelling of RESULT_PATH. */
-static char result_option[64];
-
-/* Returns the name of an output in messages: its path, or "--NAME -" for
- * standard output. */
+/* Returns the name of an output in messages. */
 static const char *shown_path(const char *path)
 {
-    return strcmp(path, RESULT_PATH) == 0 ? result_option : path;
+    return strcmp(path, RESULT_PATH) == 0 ? "standard output" : path;
 }
 
 /*
@@ -159,7 +155,6 @@ static int claim_stdout(const struct option_table *table, char *error,
                              strerror(errno));
         claimed = spec;
         *path = RESULT_PATH;
-        snprintf(result_option, sizeof result_option, "--%s -", spec->name);
     }
     return 0;
 }
