@@ -1,14 +1,19 @@
 /* See file.h. */
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #define KEY_FILE_BYTES 4096
+/* Age of temporary files that are removed. */
+#define LEFT_S 3600
 
 int file_open(const char *path, struct stat *about)
 {
@@ -102,6 +107,40 @@ static int resolve(struct file_output *o, const char *path)
     return n < (int)sizeof o->path ? 0 : -ENAMETOOLONG;
 }
 
+/* Returns whether a name is "NAME.PID.TIME.tmp" of a process that is gone, with
+ * a time of at least LEFT_S ago: another machine may share the folder. */
+static bool is_left(const char *name, const char *of, time_t now_s)
+{
+    size_t n = strlen(of);
+    long long time_ns, pid;
+    int end = 0;
+
+    if (strncmp(name, of, n) != 0 ||
+        sscanf(name + n, ".%lld.%lld.tmp%n", &pid, &time_ns, &end) != 2 ||
+        end == 0 || name[n + (size_t)end] != '\0')
+        return false;
+    return pid > 0 && pid <= INT_MAX &&
+           time_ns / 1000000000 + LEFT_S <= now_s && kill((pid_t)pid, 0) != 0 &&
+           errno == ESRCH;
+}
+
+/* Removes temporary files that killed processes left beside `path`. */
+static void remove_left(const char *path, time_t now_s)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[PATH_MAX] = ".";
+    const struct dirent *entry;
+
+    if (slash)
+        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path + 1), path);
+    DIR *dir = opendir(folder);
+    while (dir && (entry = readdir(dir)))
+        if (is_left(entry->d_name, slash ? slash + 1 : path, now_s))
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir)
+        closedir(dir);
+}
+
 /* The temporary name contains the time, because a killed process may have left
  * a file of the same process id. */
 int file_output_open(struct file_output *o, const char *path)
@@ -120,6 +159,7 @@ int file_output_open(struct file_output *o, const char *path)
         return o->file ? 0 : -errno;
     }
     clock_gettime(CLOCK_REALTIME, &now);
+    remove_left(o->path, now.tv_sec);
     snprintf(o->temporary, sizeof o->temporary, "%s.%ld.%lld%09ld.tmp", o->path,
              (long)getpid(), (long long)now.tv_sec, now.tv_nsec);
     fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

@@ -1,6 +1,9 @@
 /* Files that replace others. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -26,7 +29,63 @@ static void test_left_behind(void)
     CU_ASSERT_EQUAL(rmdir(folder), 0);
 }
 
+/* Writes an empty file NAME.PID.TIME.tmp beside the path, `ago_s` old by its
+ * name. */
+static void leave(const char *path, long pid, long ago_s, const char *end,
+                  char *left, size_t size)
+{
+    snprintf(left, size, "%s.%ld.%lld000000007%s", path, pid,
+             (long long)time(NULL) - ago_s, end);
+    FILE *f = fopen(left, "w");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    fclose(f);
+}
+
+/* The next one that saves the same file removes it, but nothing else. */
+static void test_removed(void)
+{
+    static const struct {
+        bool alive;
+        long ago_s;
+        const char *end;
+        bool stays;
+    } cases[] = {
+        {false, 3700, ".tmp", false}, {false, 100, ".tmp", true},
+        {true, 3700, ".tmp", true},   {false, 3700, ".tmp2", true},
+        {false, 3700, "", true},
+    };
+    char folder[] = "/tmp/test_file_XXXXXX";
+    char path[64], left[200];
+    struct file_output next;
+    pid_t gone = fork();
+
+    if (gone == 0)
+        _exit(0);
+    CU_ASSERT_EQUAL_FATAL(waitpid(gone, NULL, 0), gone);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/file", folder);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        leave(path, cases[i].alive ? getpid() : gone, cases[i].ago_s,
+              cases[i].end, left, sizeof left);
+        CU_ASSERT_EQUAL_FATAL(file_output_open(&next, path), 0);
+        CU_ASSERT_EQUAL(file_output_close(&next, true), 0);
+        CU_ASSERT_EQUAL(access(left, F_OK) == 0, cases[i].stays);
+        unlink(left);
+    }
+    /* Of another path. */
+    leave(path, gone, 3700, ".tmp", left, sizeof left);
+    path[strlen(path) - 1] = '\0';
+    CU_ASSERT_EQUAL_FATAL(file_output_open(&next, path), 0);
+    CU_ASSERT_EQUAL(file_output_close(&next, true), 0);
+    CU_ASSERT_EQUAL(unlink(left), 0);
+    CU_ASSERT_EQUAL(unlink(path), 0);
+    strcat(path, "e");
+    CU_ASSERT_EQUAL(unlink(path), 0);
+    CU_ASSERT_EQUAL(rmdir(folder), 0);
+}
+
 static const struct suite_test tests[] = {
     {"a temporary file left behind", test_left_behind},
+    {"one of long ago is removed", test_removed},
 };
 SUITE("file", tests)
