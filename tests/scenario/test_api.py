@@ -298,7 +298,21 @@ class Slo(Case):
         reply = api.post('/v1/completions',
                          {'model': 'tiny', 'prompt': TEXT},
                          {'x-slo-tpot-ms': '10'})
-        self.assertError(reply, 429, 'between tokens')
+        self.assertError(reply, 429, 'between tokens', 'an idle instance would '
+                         'miss the limit, too: allow more time')
+        self.assertIsNone(reply.headers['Retry-After'])
+
+    @mostly_waits
+    def test_a_tbt_miss_that_passes(self):
+        """It is met beside nothing else."""
+        api = self.cluster(engine='timed',
+                           cost={'decode': (100000, 50000, 0)}).api
+        held = api.hold(TEXT)
+        reply = api.complete(TEXT, 4, headers={'x-slo-tpot-ms': '170'})
+        self.assertError(reply, 429, 'between tokens', 'it is met once decodes '
+                         'that run now have ended: send the request again')
+        self.assertGreater(int(reply.headers['Retry-After']), 0)
+        held.end()
 
     def test_limits_of_the_configuration(self):
         api = self.cluster(engine='timed', config={'slo_ttft_ms': 100},

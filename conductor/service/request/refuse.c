@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "conductor/service/engine/costs.h"
 #include "conductor/service/models.h"
 
 #define REFUSAL_MAX (MSG_TEXT_MAX + 2 * SERVICE_MODEL_BYTES)
@@ -43,11 +44,39 @@ static void say_ttft(const struct service_request *request,
               passed_us + order->decision.tested_us, r->slo_ttft_us, also);
 }
 
+/* Returns whether an instance that decodes nothing else would keep a limit on
+ * the time between tokens. */
+static bool idle_keeps(const struct service_request *request, int64_t limit_us)
+{
+    const struct service *s = request->service;
+
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
+        const struct pool_instance *in = pool_at(s->pool, i);
+
+        if (in && in->role & ROLE_DECODE &&
+            cost_model_decode_step_us(costs_of(s, in->id), 1,
+                                      request->prompt.n_tokens,
+                                      NULL) <= limit_us)
+            return true;
+    }
+    return false;
+}
+
 static void say_tbt(const struct service_request *request,
                     const struct dispatch_order *order, char text[REFUSAL_MAX])
 {
-    say_limit(text, "time between tokens", order->decision.tbt_us,
-              request->dispatch.slo_tbt_us, "");
+    int64_t limit_us = request->dispatch.slo_tbt_us;
+    const char *also = "; allow more time between tokens, or send fewer "
+                       "requests at once";
+
+    if (!idle_keeps(request, limit_us))
+        also = "; an idle instance would miss the limit, too: allow more time "
+               "between tokens";
+    else if (order->retry_after_us >= 0)
+        also = "; it is met once decodes that run now have ended: send the "
+               "request again after Retry-After";
+    say_limit(text, "time between tokens", order->decision.tbt_us, limit_us,
+              also);
 }
 
 /* At the limit itself a share of the requests is admitted, so the price may
