@@ -258,6 +258,20 @@ class Hits(HitsCase):
         self.post(cluster, body)
         self.assertEqual(self.agree(cluster, 2)[3], guessed + 288)
 
+    def test_fewer_than_predicted(self):
+        """An engine that tells none has evicted the prompt before, and holds
+        it again now that it has computed it: what it tells is of the past, and
+        takes nothing out of its predicted cache."""
+        teller = Teller()
+        cluster = self.engines(teller.serve, config=self.logs(),
+                               block_tokens=BLOCK)
+        for n in range(4):
+            self.post(cluster, {'prompt': list(range(288))})
+            self.lines(n + 1)
+            teller.blocks.clear()
+        self.assertEqual(self.compared(cluster.api.metrics()),
+                         (3 * (287 // BLOCK * BLOCK), 0))
+
     def test_two_prompts(self):
         """Texts are known by the bytes of both, ids by those of the first."""
         teller = Teller()
