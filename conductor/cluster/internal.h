@@ -96,6 +96,10 @@ void tell_due(struct cluster_pool *p, int64_t now_us);
  * may be far beyond its end. */
 void tell_beat(struct cluster_pool *p);
 
+/* registry.c, limits.c: the scripts that Redis executes. tests/world/redis has
+ * each as a C function, found by the SHA of its text. */
+extern const char registry_script[], limits_script[];
+
 /* registry.c: renews the lease. */
 void registry_renew(struct cluster *c);
 

@@ -26,7 +26,7 @@
  * here in all, and how many of them the book has; tokens likewise; the book's
  * totals of requests and of tokens; requests in work here. Returns for each
  * client the requests, tokens and requests in work of all conductors. */
-static const char script[] =
+const char limits_script[] =
     "local t = redis.call('TIME')\n"
     "local now = t[1] * 1000 + t[2] / 1000\n"
     "local me, lease = ARGV[1], tonumber(ARGV[2])\n"
@@ -278,8 +278,8 @@ static void report(struct limits *l)
     if (l->asking || !redis_is_up(l->redis))
         return;
     if (!*l->sha) {
-        l->asking = send_words(l, on_loaded, 3,
-                               (const char *[]){"SCRIPT", "LOAD", script});
+        l->asking = send_words(
+            l, on_loaded, 3, (const char *[]){"SCRIPT", "LOAD", limits_script});
         return;
     }
     r = malloc(sizeof(*r));

@@ -31,7 +31,7 @@
  * Returns token, whether it is new, the leader's token, whether this conductor
  * leads, then each conductor's id, text and ms left of its lease.
  */
-static const char renew_script[] =
+const char registry_script[] =
     "local kinds = {'zset', 'hash', 'string', 'string'}\n"
     "for i, key in ipairs(KEYS) do\n"
     "  local kind = redis.call('TYPE', key).ok\n"
@@ -266,7 +266,7 @@ void registry_renew(struct cluster *c)
     if (!words)
         return; /* the tick tries again */
     words[0] = "EVAL";
-    words[1] = renew_script;
+    words[1] = registry_script;
     words[n++] = CLUSTER_PREFIX "conductors";
     words[n++] = CLUSTER_PREFIX "about";
     words[n++] = CLUSTER_PREFIX "token";
