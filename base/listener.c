@@ -121,8 +121,24 @@ static int listen_on_host(struct loop *loop, const char *host, uint16_t port,
     for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
         fd = listen_on(loop, a, bound);
     freeaddrinfo(list);
-    *why = strerror(-fd);
+    *why = listener_why(fd);
     return fd;
+}
+
+const char *listener_why(int rc)
+{
+    switch (rc) {
+    case -EADDRNOTAVAIL:
+        return "no such host, or not an address of this machine";
+    case -EADDRINUSE:
+        return "another program listens there: end it (ss -ltnp shows it), or "
+               "choose another port";
+    case -EACCES:
+        return "a port below 1024 needs CAP_NET_BIND_SERVICE: choose a higher "
+               "one, or give the program that capability";
+    default:
+        return strerror(-rc);
+    }
 }
 
 /* Makes the loop watch the listening socket `fd`; takes fd. */

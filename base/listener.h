@@ -27,6 +27,10 @@ typedef void listener_accepted(void *arg, int fd);
                                void *arg, struct listener **out, char *err,
                                size_t err_bytes);
 
+/* Returns why an address cannot be listened at, and what to do, for a negative
+ * errno of listener_new(). Static, or until the next strerror(). */
+const char *listener_why(int rc);
+
 /* listener_take(loop, fd, accepted, arg, out): as listener_new(), with a
  * socket of the loop's net that listens already; takes fd even on failure.
  * Returns 0 or a negative errno. */

@@ -162,10 +162,7 @@ int daemon_admin_key(const struct config *c, struct secret **key,
 /* Logs why an option's address cannot be listened at. Returns rc. */
 static int cannot_listen(const char *option, const char *address, int rc)
 {
-    log_error("%s: %s: %s", option, address,
-              rc == -EADDRNOTAVAIL
-                  ? "no such host, or not an address of this machine"
-                  : strerror(-rc));
+    log_error("%s: %s: %s", option, address, listener_why(rc));
     return rc;
 }
 
@@ -308,8 +305,8 @@ static int set_up(struct daemon *d, char err[CONFIG_ERROR_MAX])
         loop_timer_repeat(&d->watchdog, supervisor_watchdog_us() / 3);
     }
     loop_signal_init(d->loop, &d->on_hup, SIGHUP, daemon_on_hangup, d);
-    /* The signals stay ignored when a watch has stopped: one more must not kill a program
-     * that is ending. */
+    /* The signals stay ignored when a watch has stopped: one more must not kill
+     * a program that is ending. */
     signal(SIGTERM, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     if (loop_watch_start(&d->on_term, 0) || loop_watch_start(&d->on_int, 0) ||

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "base/text.h"
 
 /* Appends to `text` as printf. Returns whether it fits; if not, adds nothing.
  */
@@ -80,18 +81,41 @@ static bool name_options(const struct schedule_policy *p,
     return fits && (*comma == ',' || append(error, size, " none"));
 }
 
-/* Writes that an option is unknown, and the known ones; dots if there is no
- * room for all. */
+/* Returns the option of these policies whose name is most like `name`, or NULL:
+ * none is. */
+static const char *nearest_option(const char *name,
+                                  const struct schedule_policy *const *policies,
+                                  size_t n, enum policy_set_by set_by)
+{
+    size_t bytes = strlen(name), least = bytes / 3 + 1;
+    const char *nearest = NULL;
+
+    for (size_t p = 0; p < n; p++)
+        for (size_t o = 0; o < policies[p]->n_options; o++) {
+            const struct policy_option *one = &policies[p]->options[o];
+
+            if (may_set(one, set_by) &&
+                text_nearer(name, bytes, one->name, strlen(one->name), &least))
+                nearest = one->name;
+        }
+    return nearest;
+}
+
+/* Writes that an option is unknown, the nearest one, and the known ones; dots
+ * if there is no room for all. */
 static void say_unknown(const struct policy_setting *s,
                         const struct schedule_policy *const *policies, size_t n,
                         enum policy_set_by set_by, char *error, size_t size)
 {
+    const char *nearest = nearest_option(s->name, policies, n, set_by);
     const char dots[] = ", ...";
     bool fits;
 
     *error = '\0';
     size -= sizeof(dots) - 1;
-    fits = append(error, size, "%s=%.10g: no such option;", s->name, s->value);
+    fits = append(error, size, "%s=%.10g: no such option", s->name, s->value) &&
+           (!nearest || append(error, size, " (did you mean %s?)", nearest)) &&
+           append(error, size, ";");
     for (size_t p = 0; fits && p < n; p++)
         fits = name_options(policies[p], set_by, p > 0 ? ";" : "", error, size);
     if (!fits)

@@ -250,6 +250,16 @@ int engine_list_add(struct engine_list *list, const char *text, char *err,
                          "or over %d engines",
                          text, ENGINES_MAX);
     list->at = more;
+    if (strpbrk(url, " \t,"))
+        return error_say(err, size, -EINVAL,
+                         "--engine \"%.100s\": takes one [NAME=]URL: repeat "
+                         "--engine for each",
+                         text);
+    if (n_name == 0)
+        return error_say(err, size, -EINVAL,
+                         "--engine \"%.100s\": must be [NAME=]URL, such as "
+                         "http://127.0.0.1:8000",
+                         text);
     list->given = true;
     entry =
         json_pack("{s:s%, s:o}", "name", named ? text : host, (size_t)n_name,

@@ -1618,7 +1618,8 @@ class Configuration(Case):
         status, _, errors = self.run_program(
             program(*CONDUCTOR), '-t', '-c', path, '--policy-option', 'lent=1')
         self.assertEqual(status, 2)
-        self.assertIn('lent=1: no such option; policy plan has order, preempt,',
+        self.assertIn('lent=1: no such option (did you mean lend?); policy plan '
+                      'has order, preempt,',
                       errors)
         self.assertNotIn('lend_ms,', errors)
 

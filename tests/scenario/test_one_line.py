@@ -311,7 +311,11 @@ class OneLine(Case):
                 (['-s', 'engines=x'], '(it is a list, which only a '
                                       'configuration file can hold)'),
                 (['--conf', 'x'], 'did you mean --config?'),
-                (['-e', ''], '--engine'),
+                (['-e', ''], '--engine "": must be [NAME=]URL, such as http:'),
+                (['-e', 'http://'], '--engine "http://": must be [NAME=]URL'),
+                (['-e', 'http://h http://g'], '--engine "http://h http://g": '
+                 'takes one [NAME=]URL: repeat --engine for each'),
+                (['-e', 'a=http://h,b=http://g'], 'takes one [NAME=]URL'),
                 (['--enigne', 'x'], "did you mean --engine?"),
                 (['http://h:1'], "unexpected argument 'http://h:1': name an "
                                  'engine by --engine http://h:1'),

@@ -130,7 +130,8 @@ class BadConfiguration(Case):
             for option in 'listen', 'worker_listen':
                 self.refused(json.dumps({
                     'listen': '127.0.0.1:0', 'worker_listen': '127.0.0.1:0',
-                    'cost_model': model, option: address}), address)
+                    'cost_model': model, option: address}), f'{option}: {address}: '
+                    'another program listens there: end it')
         self.refused(json.dumps({
             'listen': 'a..b:80', 'worker_listen': '127.0.0.1:0',
             'cost_model': model}), 'listen: a..b:80: no such host')

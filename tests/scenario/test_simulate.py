@@ -506,7 +506,8 @@ class Simulate(FolderCase):
         self.refused(2, 'is not one of random round_robin least_loaded '
                      'local_cache global_cache', *good, '--policy', 'best')
         for option, words in (
-                ('wait=0', 'wait=0: no such option; policy plan has '
+                ('wait=0', 'wait=0: no such option (did you mean '
+                           'wait_price?); policy plan has '
                            'wait_price'),
                 ('wait_price=-1', 'wait_price=-1 of policy plan: must be a '
                                   'number from 0 to 1000000'),

@@ -557,7 +557,7 @@ class Refusals(WorkerCase):
         taken.close()
         self.assertGreater(done.returncode, 0)
         self.assertIn(str(taken.port), done.stderr)
-        self.assertIn('in use', done.stderr)
+        self.assertIn('another program listens there', done.stderr)
 
 
 class Losses(WorkerCase):
