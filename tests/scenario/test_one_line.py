@@ -179,6 +179,27 @@ class OneLine(Case):
         wait_until('it is ready again', lambda: api.instances()[0] == 1)
         self.assertEqual(len(self.kinds(api)), 1)
 
+    def test_an_engine_that_is_late_is_asked_again(self):
+        """The first answer never comes, as from a machine that is busy."""
+        a, port = self.vllm(), engines.free_ports(2)
+        a.tells['/server_info?config_format=json'] = server_info(port, port + 1)
+        asked, over = [], threading.Event()
+        self.addCleanup(over.set)
+
+        class Late(dict):
+            def get(self, path):
+                if path.startswith('/server_info'):
+                    asked.append(path)
+                    if len(asked) == 1:
+                        over.wait()
+                return super().get(path)
+
+        a.tells = Late(a.tells)
+        self.conduct('-e', f'a={a.url}')
+        wait_until('its events are followed', lambda: f'its KV events at '
+                   f'tcp://127.0.0.1:{port}' in self.log(), 40)
+        self.assertEqual(len(asked), 2)
+
     def test_an_engine_without_a_list(self):
         a = self.engine()
         a.models = None

@@ -58,6 +58,7 @@ struct scout {
     struct engine_facts facts;
     struct report_scan scan; /* of its /metrics */
     size_t n_bytes;          /* of the present answer */
+    unsigned n_late;         /* questions without an answer in time */
     bool has_found;
     char told[96]; /* the last fault that was logged */
     unsigned jitter;

@@ -23,8 +23,11 @@ static void look_in(struct scout *s, int64_t ms)
 /* Smaller blocks, as SGLang's pages of one token, say nothing of a good size
  * for the model's index. */
 #define BLOCK_TOKENS_MIN 16
-/* vLLM looks at its whole system before it answers /server_info. */
+/* vLLM looks at its whole system before it answers /server_info, which takes
+ * longer on a busy machine; it keeps what it found, and answers at once when it
+ * is asked again. */
 #define FACT_LIMIT_MS 15000
+#define LATE_MAX 2 /* questions that are asked again, of one engine */
 /* Bytes of an answer that are read, as of an engine's /metrics. */
 #define ANSWER_BYTES_MAX (4u << 20)
 
@@ -166,8 +169,10 @@ static void ask(struct scout *s)
 {
     const struct config *c = &s->of->fleet->models->config;
 
-    if (s->question == 0)
+    if (s->question == 0) {
         facts_begin(&s->facts);
+        s->n_late = 0;
+    }
     report_begin(&s->scan, s->wanted.dp_rank);
     s->n_bytes = 0;
     text_buf_clear(&s->answer);
@@ -185,9 +190,10 @@ static void ask(struct scout *s)
                                   : FACT_LIMIT_MS);
 }
 
-/* Returns why the engine's cache is predicted. */
+/* Returns why the engine's cache is predicted. `late`: a question had no
+ * answer in time. */
 static const char *why_predicted(const struct engine_config *c,
-                                 const struct engine_facts *facts)
+                                 const struct engine_facts *facts, bool late)
 {
     if (c->index == ENGINE_INDEX_PREDICTED)
         return "as its entry says";
@@ -198,13 +204,16 @@ static const char *why_predicted(const struct engine_config *c,
         return "as the KV events that it tells cannot be read";
     if (facts->events_off || c->kind == ENGINE_OPENAI)
         return "as it publishes no KV events";
+    if (late)
+        return "as it did not tell in time where it publishes KV events: name "
+               "kv_events in a configuration if it does";
     return "as it does not tell where it publishes KV events: name kv_events "
            "in a configuration if it does";
 }
 
 /* Logs what an entry of the kind "auto" became. */
 static void tell(const struct engine_config *c,
-                 const struct engine_facts *facts)
+                 const struct engine_facts *facts, bool late)
 {
     bool events = *c->kv_events != '\0';
     char blocks[64] = "";
@@ -216,7 +225,7 @@ static void tell(const struct engine_config *c,
              c->url_text, engine_kind_name(c->kind), *facts->version ? " " : "",
              facts->version, c->model, blocks,
              events ? "KV events at" : "cache is predicted,",
-             events ? c->kv_events : why_predicted(c, facts));
+             events ? c->kv_events : why_predicted(c, facts, late));
 }
 
 /* Drops the told KV events, which cannot be read because of `why`. */
@@ -253,7 +262,7 @@ static bool join(struct scout *s)
          *config.kv_events && forget_events(s, &config, err) &&
          s->found_model(s->of, &config, &s->wanted, err) == 0)) {
         if (s->wanted.kind == ENGINE_AUTO)
-            tell(&config, &s->facts);
+            tell(&config, &s->facts, s->n_late > LATE_MAX);
         return true;
     }
     complain(s, "gets no work", err);
@@ -282,7 +291,10 @@ static void on_time(void *arg)
     if (s->exchange && s->question > 0) {
         upstream_cancel(s->exchange);
         s->exchange = NULL;
-        go_on(s);
+        if (++s->n_late > LATE_MAX)
+            go_on(s);
+        else
+            look_in(s, 0); /* asks again */
         return;
     }
     if (s->exchange) {
