@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/heap.h"
-#include "base/loop/ops.h"
+#include "base/loop/virtual_internal.h"
 
 /* A call that waits: of a timer, or of a watch. Its number is its index; the
  * timer or watch holds that number plus one, or 0. */
@@ -14,6 +14,7 @@ struct call {
     struct loop_timer *timer;  /* or */
     struct loop_watch *watch;
     unsigned what;  /* ready for the watch; 0 = late, if due */
+    bool by_net;    /* `what` is what the socket was ready for */
     int64_t due_us; /* without the pause of its loop */
     int64_t every_us;
     uint32_t next_free; /* as first_free */
@@ -29,16 +30,9 @@ struct virtual_time {
     uint32_t first_free; /* number of a free call, plus one; 0 = none */
 };
 
-struct virtual_loop {
-    struct loop loop;
-    struct virtual_time *time;
-    int64_t paused_until_us;
-    bool stopped;
-};
-
 static struct virtual_loop *loop_of(const struct loop *loop)
 {
-    return (struct virtual_loop *)loop;
+    return virtual_loop_of(loop);
 }
 
 static struct call *call_of(const struct loop *loop,
@@ -164,11 +158,23 @@ static void watch_init(struct loop_watch *w, bool, bool)
     w->own.words[0] = 0;
 }
 
-/* Waits for virtual_ready(), as long as the watch has patience. */
+static bool watch_pending(const struct loop_watch *w)
+{
+    return call_of(w->loop, &w->own);
+}
+
+/* Waits until the socket is ready or for virtual_ready(), as long as the watch
+ * has patience. A turn takes a microsecond: what is ready now comes after it.
+ */
 static void await(struct call *c)
 {
-    c->what = 0;
-    c->due_us = c->every_us ? time_in(c->loop->time, c->every_us) : INT64_MAX;
+    c->what = virtual_socket_ready(c->watch);
+    c->by_net = c->what;
+    if (c->what)
+        c->due_us = time_in(c->loop->time, 1);
+    else
+        c->due_us =
+            c->every_us ? time_in(c->loop->time, c->every_us) : INT64_MAX;
     queue(c);
 }
 
@@ -178,6 +184,8 @@ static int watch_start(struct loop_watch *w, int64_t patience_us)
 
     if (!c)
         return -ENOMEM;
+    if (!c->watch)
+        virtual_socket_watch(w);
     c->watch = w;
     c->every_us = patience_us;
     if (!c->what)
@@ -187,17 +195,15 @@ static int watch_start(struct loop_watch *w, int64_t patience_us)
 
 static void watch_stop(struct loop_watch *w)
 {
+    if (watch_pending(w))
+        virtual_socket_unwatch(w);
     drop(w->loop, &w->own);
-}
-
-static bool watch_pending(const struct loop_watch *w)
-{
-    return call_of(w->loop, &w->own);
 }
 
 static void report(struct call *c, unsigned what)
 {
     c->what |= what;
+    c->by_net = false;
     c->due_us = c->loop->time->now_us;
     queue(c);
 }
@@ -209,10 +215,29 @@ static void watch_report(struct loop_watch *w, unsigned what)
 
     if (!c)
         return;
+    if (!waits)
+        virtual_socket_watch(w);
     c->watch = w;
     if (!waits)
         c->every_us = -1; /* it was not started: this report is the only one */
     report(c, what);
+}
+
+void virtual_watch_ready(struct loop_watch *w, unsigned what)
+{
+    struct call *c = call_of(w->loop, &w->own);
+
+    if (c->what) /* it is reported already */
+        return;
+    c->what = what;
+    c->by_net = true;
+    c->due_us = c->loop->time->now_us;
+    queue(c);
+}
+
+uint32_t virtual_draw(struct virtual_time *time)
+{
+    return time->tie(time->arg);
 }
 
 void virtual_ready(struct loop *loop, int fd, unsigned what)
@@ -253,9 +278,15 @@ static void run_timer(struct call *c)
 
 static void run_watch(struct call *c)
 {
-    unsigned what = c->what ? c->what : LOOP_LATE;
     struct loop_watch *w = c->watch;
+    unsigned what = c->by_net ? virtual_socket_ready(w) : c->what;
 
+    if (!what && c->by_net) { /* another call has used what came */
+        await(c);
+        return;
+    }
+    if (!what)
+        what = LOOP_LATE;
     if (w->what & LOOP_ONCE || c->every_us < 0)
         watch_stop(w);
     else
@@ -318,6 +349,7 @@ static int64_t now_us(const struct loop *loop)
 
 static void free_loop(struct loop *loop)
 {
+    virtual_process_free(loop_of(loop)->process);
     free(loop);
 }
 
@@ -371,6 +403,7 @@ struct loop *virtual_loop_new(struct virtual_time *t)
     if (!l)
         return NULL;
     l->loop.ops = &virtual_ops;
+    l->loop.net = &virtual_net_ops;
     l->time = t;
     return &l->loop;
 }
