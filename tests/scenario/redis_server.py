@@ -4,7 +4,7 @@ import shutil
 import signal
 import socket
 
-from harness import free_ports, settings, wait_until
+from harness import free_ports, program, settings, wait_until
 
 REDIS = shutil.which('redis-server')
 MISSING = 'redis-server is not installed'
@@ -113,3 +113,23 @@ class RedisServer:
     def url(self, database=0):
         login = f':{self.password}@' if self.password else ''
         return f'redis://{login}127.0.0.1:{self.port}/{database}'
+
+
+class RedisModel(RedisServer):
+    """The model of Redis of tests/world, behind a port."""
+
+    def __init__(self, case, name='redis', requirepass=None):
+        self.case = case
+        self.name = name
+        self.port = free_ports()
+        self.password = requirepass
+        self.command_line = [program('tests', 'world', 'redis_model'),
+                             '--port', str(self.port)]
+        if requirepass:
+            self.command_line += ['--requirepass', requirepass]
+        self.process = None
+        self.start()
+
+    def fault(self, *words):
+        """As in tests/world/redis/fault_commands.c."""
+        self.case.assertEqual(self.command('FAULT', *words), 'OK')

@@ -12,7 +12,8 @@
 
 static const struct mr_command *const tables[] = {
     mr_key_commands,    mr_hash_commands,   mr_zset_commands,
-    mr_stream_commands, mr_script_commands, mr_server_commands};
+    mr_stream_commands, mr_script_commands, mr_server_commands,
+    mr_fault_commands};
 
 /* Commands that have commands of their own: "script|load". */
 static const char *const containers[] = {"script", "config"};

@@ -368,7 +368,7 @@ void mr_changed(struct mr_call *call, struct mr_key *k);
 /* The tables of commands, by file. */
 extern const struct mr_command mr_key_commands[], mr_hash_commands[],
     mr_zset_commands[], mr_stream_commands[], mr_script_commands[],
-    mr_server_commands[];
+    mr_server_commands[], mr_fault_commands[];
 
 /* --- answers that are read ------------------------------------------------ */
 

@@ -32,6 +32,7 @@ struct mr_options {
     const char *password; /* NULL = none; copied */
     unsigned lag;         /* writes that a replica may lack when it takes over:
                              the most that mr_fail_over() can lose */
+    bool faults;          /* has the command FAULT (fault_commands.c) */
     size_t max_input;     /* bytes of a command that is not complete yet, or of
                              commands that wait behind one; 0 = 64 MiB */
     size_t max_output;    /* bytes that a connection has not read; 0 = 64 MiB */
