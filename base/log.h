@@ -43,8 +43,8 @@ __attribute__((format(printf, 2, 3))) void log_line(enum log_level level,
                                                     const char *format, ...);
 
 /* log_lines_lost(untold): returns the number of lines lost since the start.
- * *untold: those of them that no later line has counted yet; while the log is
- * not read it only rises. Callable from any thread. */
+ * *untold: how many of them no later line has reported yet; it only rises while
+ * nobody reads the log. Callable from any thread. */
 [[nodiscard]] uint64_t log_lines_lost(uint64_t *untold);
 
 /* Log lines of one kind in the current second, for a rate limit. Starts as

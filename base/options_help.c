@@ -108,7 +108,7 @@ static void print_option(FILE *file, const struct option_spec *spec,
 
 #define ALL_SECTIONS "all"
 
-/* Returns the section of row i, given that of the row in front. */
+/* Returns the section of row i, given the section of the row before it. */
 static const char *section_of(const struct option_table *table, size_t i,
                               const char *before)
 {

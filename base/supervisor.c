@@ -38,7 +38,7 @@ static bool is_named(const char *names, long long i, const char *name)
     return n == strlen(name) && strncmp(names, name, n) == 0;
 }
 
-/* Makes a socket as those of base/loop/net.h are. Returns it, or -1. */
+/* Sets a socket up as base/loop/net.h does. Returns it, or -1. */
 static int prepare(int fd)
 {
     return fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) ||

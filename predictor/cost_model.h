@@ -35,8 +35,8 @@ struct cost_model_range {
     int64_t kv_tokens_max;
 };
 
-/* Quality of one polynomial's fit. The relative errors are those of held-out
- * points (cross-validation). */
+/* Quality of one polynomial's fit. The relative errors are of held-out points
+ * (cross-validation). */
 struct cost_model_quality {
     double r2;
     double median_rel_error;

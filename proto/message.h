@@ -174,7 +174,7 @@ struct msg_shared {
     uint64_t id;            /* contents id; 0 = the store is away */
     uint64_t bytes_per_s;   /* as disk_bytes_per_s */
     uint64_t put_blocks;    /* since the worker started */
-    uint64_t missed_blocks; /* looked for, but missing or damaged */
+    uint64_t missed_blocks; /* wanted by a load, but missing or damaged */
     uint64_t failed_puts;
     uint64_t went_away; /* times the store went away */
 };

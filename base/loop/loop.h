@@ -1,8 +1,8 @@
 /*
  * A loop calls back when a time, a socket, a signal or a thread is due.
  * Everything outside base/ waits through this interface and names no library.
- * libevent is behind loop_new(); virtual.h has a loop whose time passes as a
- * test wishes.
+ * libevent is behind loop_new(); virtual.h has a loop on a virtual clock, which
+ * a test moves.
  *
  *   struct loop_timer  a call at a time, once or repeated; a deferred call
  *   struct loop_watch  a descriptor that can be read or written; a signal

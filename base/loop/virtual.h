@@ -1,12 +1,13 @@
 /*
- * Loops whose time passes as a test wishes: the loops of several processes in
- * one program, on one time. Timers, deferred calls and reports of watches stand
- * in one queue, ordered by time, and at the same time by a number that the test
- * draws from its seed: the same seed gives the same order of all calls.
+ * Loops on a virtual clock, moved by a test: several processes can run in one
+ * program, on the same clock. Timers, deferred calls and reports of watches
+ * wait in one queue, ordered by time; entries of equal time are ordered by a
+ * number that the test draws from its seed, so that the same seed gives the
+ * same order of all calls.
  *
  * A timer runs a microsecond after it was started at the earliest, so calls
  * deferred before that come first, as in a loop of libevent. Descriptors are
- * numbers: nothing asks the kernel, and virtual_ready() is what reports them.
+ * numbers: the kernel knows none of them, and virtual_ready() reports them.
  * Signals do not come.
  */
 #ifndef BASE_LOOP_VIRTUAL_H

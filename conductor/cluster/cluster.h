@@ -121,8 +121,8 @@ void cluster_ended(struct cluster_pool *p, uint64_t request);
 void cluster_learnt(struct cluster_pool *p, uint64_t key, int64_t tokens,
                     int64_t most);
 
-/* cluster_joined(p): an instance came, whose work others may have published
- * before: asks them for their full state. */
+/* cluster_joined(p): call it when an instance came: asks the other conductors
+ * for their full state, since they may have published work of it before. */
 void cluster_joined(struct cluster_pool *p);
 
 struct cluster_counts {

@@ -75,7 +75,7 @@ void foreign_doubt(struct foreign *f);
  * owner published since it got that token, by its batch numbers. O(owners). */
 bool foreign_has_all(struct foreign *f, uint64_t owner, uint64_t token);
 
-/* foreign_lives(f, owner, until_us): its lease is good until then. */
+/* foreign_lives(f, owner, until_us): notes that the owner's lease ends then. */
 void foreign_lives(struct foreign *f, uint64_t owner, int64_t until_us);
 
 /* foreign_expire(f, now_us): drops owners whose lease is over, with all their

@@ -38,13 +38,15 @@ void limits_free(struct limits *l);
 /* limits_use(l, redis): reports over this connection. Borrows it. */
 void limits_use(struct limits *l, struct redis *redis);
 
-/* limits_up(l): the connection is new, maybe to another server. */
+/* limits_up(l): call it for each new connection, which may be to another
+ * server. */
 void limits_up(struct limits *l);
 
 /* limits_among(l, conductors): sets how many conductors share the limits. */
 void limits_among(struct limits *l, size_t conductors);
 
-/* limits_due(l): a client has taken something. */
+/* limits_due(l): call it when a client has used some of its limit: publishes
+ * that soon, if it is due. */
 void limits_due(struct limits *l);
 
 struct limits_counts limits_counts(const struct limits *l);

@@ -185,15 +185,15 @@ void config_drop_rules(struct config *c);
 const struct schedule_policy *config_policy(const struct config *c,
                                             double options[POLICY_OPTIONS_MAX]);
 
-/* config_dump(c, out): the whole configuration as JSON that config_load()
- * reads back to the same values. Returns 0 or -EIO. */
+/* config_dump(c, out): writes the whole configuration as JSON that
+ * config_load() reads back to the same values. Returns 0 or -EIO. */
 [[nodiscard]] int config_dump(const struct config *c, FILE *out);
 
-/* config_reference(out): the option table as Markdown, for docs/. */
+/* config_reference(out): writes the option table as Markdown, for docs/. */
 void config_reference(FILE *out);
 
-/* config_example(out): a configuration of two engines, with every option as a
- * comment, its help and its default. config_load() reads it. */
+/* config_example(out): writes a configuration of two engines, with every option
+ * as a comment, its help and its default. config_load() reads it. */
 void config_example(FILE *out);
 
 #endif

@@ -9,9 +9,9 @@
  * Does nothing if no origins are configured. */
 bool cors_answer(const struct front_call *call);
 
-/* cors_tell_early(call): the same, without answering preflights, for an answer
- * before the head is whole. Where no Origin is known, allows all origins or the
- * only one that is listed; if several are listed, none. */
+/* cors_tell_early(call): adds the headers to an answer that is sent before the
+ * head is complete; does not answer preflights. If no Origin is known, allows
+ * all origins or the only one that is listed; if several are listed, none. */
 void cors_tell_early(const struct front_call *call);
 
 /* cors_decides(front, name): returns whether to leave a header of an engine's

@@ -184,7 +184,7 @@ static bool on_urgent(void *arg, const struct http_head *head)
            !http_begins(head->path, "/v1/");
 }
 
-/* The access log has requests to models, not those of operators. */
+/* The access log has requests to models, not requests of operators. */
 static void on_refused(void *arg, struct http_conn *conn,
                        const struct http_head *head,
                        const struct openai_error *error)

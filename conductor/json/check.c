@@ -248,7 +248,7 @@ static int pass_ends(struct json_walk *w, struct brackets *b, bool opened)
 static int check(struct json_walk *w)
 {
     struct brackets b = {.n = 0};
-    size_t quiet = SIZE_MAX; /* from this depth on no name is told */
+    size_t quiet = SIZE_MAX; /* names deeper than this are not reported */
     int rc;
 
     for (;;) {

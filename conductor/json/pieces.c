@@ -58,7 +58,7 @@ static void open_bracket(struct json_pieces *s, char c)
     *s->names[s->depth - 1] = '\0';
 }
 
-/* Returns whether the caller is told of it. */
+/* Returns whether the caller gets it. */
 static bool close_bracket(struct json_pieces *s)
 {
     bool told = is_read(s);

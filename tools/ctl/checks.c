@@ -429,8 +429,8 @@ static void read_version(struct findings *f, const struct check *check)
 
 #define DAY_S 86400.0
 
-/* tests/scenario/test_on_call.py holds the limits and the least numbers against
- * those of the alerts. */
+/* tests/scenario/test_on_call.py compares the limits and the least numbers with
+ * the alerts'. */
 const struct check checks[] = {
     {"certificate_expired", "a certificate has expired", "a-certificate-ends",
      NULL, "left", 0, true, UNIT_DAYS, read_certificates, 0},

@@ -1,4 +1,5 @@
-/* The checks of `conductorctl diagnose`: what is compared with which limit. */
+/* The checks of `conductorctl diagnose`: each compares a reading with a limit.
+ */
 #ifndef TOOLS_CTL_CHECKS_H
 #define TOOLS_CTL_CHECKS_H
 

@@ -22,7 +22,7 @@ static int change(struct ctl *ctl, const char *name, const char *what)
     return rc;
 }
 
-/* Whether an operator's `name` is that of the instance or of its entry. */
+/* Whether an operator's `name` names the instance or its entry. */
 static bool is_meant(const json_t *instance, const char *name)
 {
     return strcmp(ctl_member(instance, "name"), name) == 0 ||

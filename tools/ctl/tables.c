@@ -244,7 +244,7 @@ static void print_line(const char *title, const json_t *object,
     printf("%s\n", *comma ? "" : "-");
 }
 
-/* More room than this is that of an engine whose KV capacity is not known. */
+/* An engine whose KV capacity is not known reports more room than this. */
 #define ROOM_MAX (INT64_MAX / 8192)
 
 static const char *show_cell(const json_t *candidate, const char *key,

@@ -49,8 +49,8 @@ struct shared_head {
     uint64_t *sums; /* (layers), borrowed; shared_head_decode() writes it */
 };
 
-/* Returns n zeroed heads with their sums in one allocation, owned (free()), or
- * NULL: out of memory. */
+/* Returns n zeroed heads with their checksums in one allocation, owned
+ * (free()), or NULL: out of memory. */
 [[nodiscard]] struct shared_head *
 shared_heads_new(const struct shared_shape *shape, uint32_t n);
 

@@ -84,11 +84,12 @@ void batch_list_active(struct batch *b, int64_t now_us);
  * if there is no room for all of them. O(waiting + blocks). */
 bool batch_take_blocks(struct batch *b, struct request *r);
 
-/* Notes, after a step is formed, since when each prefill under way that is not
- * in it stands. */
+/* Called after a step is formed: for each prefill under way that is not in the
+ * step, notes since when it has made no progress. */
 void batch_note_standing(struct batch *b, int64_t now_us);
 
-/* Adds, before the next step, the time that these stood to turn.stood_us. */
+/* Called before the next step: adds their time without progress to
+ * turn.stood_us. */
 void batch_note_stood(struct batch *b, int64_t now_us);
 
 /* Notes in turn.came_us when a step first had room that only prefills with a

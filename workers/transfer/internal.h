@@ -195,7 +195,8 @@ struct fetch *fetch_of(const struct peer *p, uint64_t id);
 /* Adds `piece` to the fetch; move_pump() asks for it. Returns 0, or -ENOMEM. */
 [[nodiscard]] int move_add(struct fetch *f, struct loader_piece *piece);
 
-/* Sends FETCH_WANT for all pieces without one, if the peer's route stands. */
+/* Sends FETCH_WANT for all pieces without one, if the peer's route is
+ * connected. */
 void move_pump(struct fetch *f);
 
 /* Ends `f`: hands back with rc now the pieces that do not move, others when
@@ -209,7 +210,7 @@ void move_end(struct fetch *f, int rc);
 [[nodiscard]] bool push_piece_begin(struct transfer *t, struct request *r,
                                     uint32_t n);
 
-/* Sends KV_LAYER for all pieces with sums, in order. Ends the push if one
+/* Sends KV_LAYER for all pieces with checksums, in order. Ends the push if one
  * cannot be granted. */
 void push_pieces_tell(struct request *r);
 
@@ -325,7 +326,7 @@ void fetch_keep(struct peer *p, int64_t now_us);
 /* Ends `f`, open or closed, whose connection is gone. Logs `why`. */
 void fetch_lose(struct fetch *f, const char *why);
 
-/* Continues fetches of `peer` if its route stands, or fails them. */
+/* Continues fetches of `peer` if its route is connected, or fails them. */
 void fetch_ready(void *peer);
 
 /* Sends all pieces of the pushes on `p` that are ready. */

@@ -1,4 +1,4 @@
-/* The sums of each block, and the errands that compute them. */
+/* The checksums of each block, and the errands that compute them. */
 #include "workers/transfer/layer_sums.h"
 
 #include <stdlib.h>
@@ -6,7 +6,8 @@
 #include "workers/transfer/engine/sum.h"
 #include "workers/transfer/errands.h"
 
-/* At most 1 / PINNED_SHARE of the store is pinned for sums before a peer asks.
+/* At most 1 / PINNED_SHARE of the store is pinned for checksums before a peer
+ * asks.
  */
 #define PINNED_SHARE 8u
 
@@ -15,7 +16,7 @@ struct entry {
     struct errand errand; /* must be first; in use while `queued` */
     struct layer_sums *all;
     uint64_t number;  /* kv_store_number() of the summed contents */
-    uint32_t n_known; /* leading layers whose sums are known */
+    uint32_t n_known; /* leading layers whose checksums are known */
     bool queued;
 };
 

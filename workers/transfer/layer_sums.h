@@ -15,7 +15,7 @@
 struct errands;
 struct layer_sums;
 
-/* Makes a table; borrows all pointers. Calls ready(arg) when the sums of a
+/* Makes a table; borrows all pointers. Calls ready(arg) when the checksums of a
  * block are made and its pin is released. Returns it owned, or NULL. */
 [[nodiscard]] struct layer_sums *
 layer_sums_new(struct errands *errands, struct kv_store *store,
@@ -25,7 +25,8 @@ layer_sums_new(struct errands *errands, struct kv_store *store,
 /* Frees it, after errands_free(). NULL is a no-op. */
 void layer_sums_free(struct layer_sums *s);
 
-/* Queues the sums of block `id`, which is now held, unless too many wait. */
+/* Queues the checksums of block `id`, which is now held, unless too many wait.
+ */
 void layer_sums_held(struct layer_sums *s, uint32_t id);
 
 /* Returns the sums (layers) of block `id`, borrowed, or NULL: not made yet. */

@@ -86,7 +86,7 @@ void move_pump(struct fetch *f)
     }
 }
 
-/* Keeps the verified sums, so that they need not be computed for peers. */
+/* Keeps the verified checksums, so that they need not be computed for peers. */
 static void know(const struct fetch *f, const struct move *m)
 {
     const struct loader_piece *piece = m->piece;

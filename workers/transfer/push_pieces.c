@@ -7,7 +7,7 @@
 #include "workers/transfer/internal.h"
 
 struct push_piece {
-    struct errand errand; /* must be first; makes the sums */
+    struct errand errand; /* must be first; makes the checksums */
     TAILQ_ENTRY(push_piece) link;
     struct transfer *transfer;
     struct request *r; /* NULL = request dropped while it was summed */
@@ -63,7 +63,7 @@ static void sum(struct errand *e)
             rows->sums[i] = sum_of(rows->slices[i].at, rows->slices[i].bytes);
 }
 
-/* Takes sums of whole blocks that layer_sums already has. */
+/* Takes checksums of whole blocks that layer_sums already has. */
 static void take_known(struct push_piece *piece)
 {
     const struct transfer *t = piece->transfer;

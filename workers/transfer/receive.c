@@ -261,7 +261,8 @@ int receive_on_layer(struct inbound *in, uint64_t id, const uint8_t *payload,
     return 0;
 }
 
-/* Asks for room for the begun requests if the route stands, else fails them. */
+/* Asks for room for the begun requests if the route is connected, else fails
+ * them. */
 static void on_ready(void *arg)
 {
     struct inbound *in = arg;
@@ -272,7 +273,7 @@ static void on_ready(void *arg)
         if (route_stands(in->route))
             ask_for_room(in->transfer, r);
         else
-            fail(r, "no transport to the prefill worker stands");
+            fail(r, "no transport to the prefill worker is connected");
     }
 }
 

@@ -40,7 +40,7 @@ struct route {
     uint32_t n_told;
     uint32_t next;               /* index into told: to be tried next */
     struct transport_path *path; /* NULL = none */
-    bool stands; /* a path stands or stood, and the peer was told */
+    bool stands; /* a path is or was connected, and the peer knows it */
     TAILQ_HEAD(, route_op) ops;
     uint64_t last_id;
 };
@@ -148,7 +148,7 @@ static void on_closed(void *arg, int, const char *why)
         r->to.ready(r->to.arg);
 }
 
-/* Tells the peer which transport stands. It hears of no other, and grants
+/* Tells the peer which transport is connected. It hears of no other, and grants
  * blocks over this one. */
 static void on_stands(void *arg)
 {

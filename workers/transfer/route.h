@@ -22,7 +22,7 @@ struct route_to {
     uint64_t id;             /* request id of TRANSPORTS */
     const char *host;        /* of the peer; borrowed for the call */
     uint16_t port;
-    /* Called once: a transport stands, or all attempts failed. */
+    /* Called once: a transport is connected, or all attempts failed. */
     void (*ready)(void *arg);
     void *arg;
 };
@@ -32,8 +32,8 @@ struct route_to {
 typedef void route_done(void *arg, int rc);
 
 /* Takes the peer's TRANSPORTS: tries the transports that both have, best first,
- * until one stands, and tells the peer which one it is. Returns 0 and *route,
- * even if none can be tried (ready() is not called then); -EBADMSG, or
+ * until one is connected, and tells the peer which one it is. Returns 0 and
+ * *route, even if none can be tried (ready() is not called then); -EBADMSG, or
  * -ENOMEM. */
 [[nodiscard]] int route_on_transports(struct transfer *t, struct route **route,
                                       const struct route_to *to,
@@ -42,17 +42,18 @@ typedef void route_done(void *arg, int rc);
 /* Returns whether KV can be read over `r` now. False if r is NULL. */
 bool route_stands(const struct route *r);
 
-/* Returns whether `r` stands or a transport is being tried. False if r is
+/* Returns whether `r` is connected or a transport is being tried. False if r is
  * NULL. */
 bool route_hopes(const struct route *r);
 
-/* Returns the name of the transport that stands, or NULL. */
+/* Returns the name of the connected transport, or NULL. */
 const char *route_transport(const struct route *r);
 
-/* Reads slices[n], borrowed, under a grant; their sums must live until done().
- * Returns 0 and *op, which lives until done(); or a negative errno, and done()
- * is not called: -ENOTCONN if the transport has ended, which closes the control
- * connection next; -EINVAL, -ENOMEM and others for these slices only. */
+/* Reads slices[n], borrowed, under a grant; their checksums must live until
+ * done(). Returns 0 and *op, which lives until done(); or a negative errno, and
+ * done() is not called: -ENOTCONN if the transport has ended, which closes the
+ * control connection next; -EINVAL, -ENOMEM and others for these slices only.
+ */
 [[nodiscard]] int route_read(struct route *r, uint64_t grant_id,
                              const struct transport_slice *slices, uint32_t n,
                              route_done *done, void *arg, struct route_op **op);
@@ -60,7 +61,7 @@ const char *route_transport(const struct route *r);
 /* Ends `op` soon; done() follows. */
 void route_cancel(struct route_op *op);
 
-/* Returns all bytes moved by its transport; 0 if none stands. */
+/* Returns all bytes moved by its transport; 0 if none is connected. */
 uint64_t route_moved_bytes(const struct route *r);
 
 /* Notes that the control connection is gone: cancels all ops, and frees the

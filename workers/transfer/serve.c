@@ -52,7 +52,8 @@ static void send_chain(struct inbound *in, const struct serve *s)
     free(tokens);
 }
 
-/* Answers the oldest FETCH_WANT. Returns false if its sums are not ready. */
+/* Answers the oldest FETCH_WANT. Returns false if its checksums are not ready.
+ */
 static bool send_grant(struct inbound *in, struct serve *s)
 {
     struct transfer *t = in->transfer;

@@ -30,7 +30,7 @@ static void set_limits(struct transfer *t)
     wire_buf_init(&t->buf, (size_t)longest + 8192);
 }
 
-/* Continues with FETCHes that wait for sums of a block. */
+/* Continues with FETCHes that wait for checksums of a block. */
 static void on_sums(void *arg)
 {
     struct transfer *t = arg;

@@ -122,8 +122,8 @@ struct dispatch {
     uint64_t n_for_queue; /* waiting requests with for_queue */
     struct reach reach;   /* instances that waiting requests may use */
     bool room;            /* room was freed since the last round began */
-    bool for_link;        /* a request was told to wait for a link since the
-                             last round began */
+    bool for_link; /* since the last round began, a request was ordered to wait
+                      for a link */
     bool keeps;    /* in_round: room of an instance is kept for the oldest */
     bool in_round; /* waiting requests are being tried */
     struct dispatch_request *next[DISPATCH_SIZES]; /* in_round: next request of

@@ -40,8 +40,8 @@ enum reach_of { REACH_NONE, REACH_WAITING, REACH_MISSED, REACH_OLDEST };
  * reach_remove(). Returns its place. O(DISPATCH_REACHES). */
 uint32_t reach_add(struct reach *reach, const struct schedule_request *ask);
 
-/* reach_remove(reach, place): removes the request at `place`. The last request
- * of a set takes the set and its `missed` with it. */
+/* reach_remove(reach, place): removes the request at `place`. With its last
+ * request, a set and its `missed` are removed. */
 void reach_remove(struct reach *reach, uint32_t place);
 
 /* reach_begin(reach): begins a round, in which no request was tried yet. */

@@ -1,5 +1,5 @@
-/* How much a request's tenant has used, and what follows for the request.
- * Private to this folder. */
+/* The share that a request's tenant has used, and its effect on the request's
+ * turn. Private to this folder. */
 #ifndef CONDUCTOR_CORE_DISPATCH_TENANCY_H
 #define CONDUCTOR_CORE_DISPATCH_TENANCY_H
 

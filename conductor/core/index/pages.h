@@ -382,9 +382,9 @@ void page_shrink(struct prefix_index *ix, struct page *p);
 void page_count(struct prefix_index *ix, uint32_t holder, int pages,
                 int64_t blocks);
 
-/* Moves the keys of `page` behind those of `into`, which has room for them, and
- * frees `page`. Returns the cost in looks; 0 = the arena had no room for the
- * records, and nothing changed. */
+/* Appends the keys of `page` to `into`, which has room for them, and frees
+ * `page`. Returns the cost in looks; 0 = the arena had no room for the records,
+ * and nothing changed. */
 [[nodiscard]] uint32_t page_merge(struct prefix_index *ix, uint32_t into,
                                   uint32_t page);
 

@@ -21,7 +21,8 @@
 #include <stdint.h>
 
 #define FORECAST_LAST 64u
-/* Fewest ratios that predict: those of an octave, else those of all octaves. */
+/* Fewest ratios to predict from: an octave with fewer is predicted by all
+ * octaves. */
 #define FORECAST_LEAST 8u
 #define FORECAST_OCTAVES 48u
 

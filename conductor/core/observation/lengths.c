@@ -67,7 +67,7 @@ static size_t find(const struct lengths *lengths, uint64_t key)
     return i;
 }
 
-/* A new entry, or that of the key seen longest ago. */
+/* Returns a free entry, else the entry of the key that was seen longest ago. */
 static size_t make_room(struct lengths *lengths)
 {
     size_t oldest = 0;
@@ -96,7 +96,8 @@ void lengths_observe(struct lengths *lengths, uint64_t key, int64_t tokens,
     lengths->entries[i].seen = lengths->all.n;
 }
 
-/* Weighs a key's prediction by `of` against that of all keys. */
+/* Weighs a key's prediction by `of` against the prediction of all keys
+ * together. */
 static int64_t
 predict(const struct lengths *lengths, uint64_t key, int64_t max_tokens,
         double (*of)(const struct lengths_mean *mean, double max_tokens))

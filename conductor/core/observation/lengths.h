@@ -61,9 +61,9 @@ void lengths_observe(struct lengths *lengths, uint64_t key, int64_t tokens,
 int64_t lengths_expected(const struct lengths *lengths, uint64_t key,
                          int64_t max_tokens);
 
-/* Returns the median length of a key's next answer, drawn and bounded as
- * lengths_expected(); lengths_expected() itself where the share of max_tokens
- * is known better than the length. Cost: O(LENGTHS_KEYS). */
+/* Returns the median length of a key's next answer, drawn towards all keys and
+ * bounded as in lengths_expected(). Returns lengths_expected() where the share
+ * of max_tokens predicts better than the length. Cost: O(LENGTHS_KEYS). */
 int64_t lengths_median(const struct lengths *lengths, uint64_t key,
                        int64_t max_tokens);
 

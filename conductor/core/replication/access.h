@@ -88,7 +88,8 @@ bool access_chain(const struct access_sketch *sketch,
 /* Returns the most keys that fit, which is also the most blocks of a tip. */
 uint32_t access_places(const struct access_sketch *sketch);
 
-/* Returns whether heap, chains and sums hold. For tests. O(places). */
+/* Returns whether heap, chains and sums are consistent. For tests. O(places).
+ */
 bool access_check(const struct access_sketch *sketch);
 
 #endif

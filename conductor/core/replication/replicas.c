@@ -28,7 +28,7 @@ static double room(const struct asked *a, const struct pool_instance *i)
            (double)i->decode_reserved_tokens;
 }
 
-/* How many of the orders copy from an instance. */
+/* The number of orders that copy from an instance. */
 static uint32_t n_sent(const struct replicas *out, uint32_t id)
 {
     uint32_t n = 0;

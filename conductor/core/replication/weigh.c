@@ -199,7 +199,7 @@ static void add_job(struct replication *r, const struct replication_job *job)
     r->jobs[at] = *job;
 }
 
-/* How many instances of r->order to copy to; *reason says why. */
+/* The number of instances of r->order to copy to; *reason says why. */
 static uint32_t worth(const struct replication *r, const struct weighing *w,
                       struct replication_reason *reason)
 {

@@ -1,5 +1,5 @@
 /*
- * How much time of engines requests need; see roles.h. * Sums are taken per
+ * The time of engines that requests need; see roles.h. * Sums are taken per
  * second, so that the spread of the means is between seconds, however many
  * requests come together in one.
  */

@@ -76,7 +76,7 @@ static void count(const struct pool *pool, struct roles_seen *seen)
     }
 }
 
-/* How busy the busier side is. */
+/* The load of the busier side. */
 static double load(const struct roles_seen *seen, uint32_t prefills)
 {
     double p = seen->prefill_needed / prefills;

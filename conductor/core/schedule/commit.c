@@ -23,7 +23,7 @@ static void book(struct scheduler *s, const struct schedule_request *request,
                      decision->prefill, request->request_id, request->now_us);
 }
 
-/* Both ends of a fetch. */
+/* Books a fetch on the links of both its ends. */
 static void book_fetch(struct scheduler *s,
                        const struct schedule_request *request,
                        const struct schedule_decision *decision,

@@ -115,7 +115,7 @@ static double stage_share(const struct schedule_rules *rules, uint32_t layers,
            rules->lend.efficiency;
 }
 
-/* How long one chunk at the end of the prompt takes alone. */
+/* The time of one chunk at the end of the prompt on one instance. */
 static double last_chunk_us(const struct cost_model *cost, int64_t uncached,
                             int64_t cached)
 {

@@ -120,8 +120,8 @@ static unsigned unsent_tiers(const struct scheduler *s,
     return tiers;
 }
 
-/* How many of the first `blocks` blocks, all of which it holds, an instance can
- * send. */
+/* The number of the first `blocks` blocks, all of which an instance holds, that
+ * it can send. */
 static uint32_t sendable_blocks(const struct scheduler *s,
                                 const struct pool_instance *instance,
                                 uint32_t blocks)
@@ -259,7 +259,7 @@ static bool peer_of(const struct scheduler *s,
     return peer->load.bytes_per_s > 0.0 && isfinite(peer->load.bytes_per_s);
 }
 
-/* How many blocks an instance could send until a given time. */
+/* The number of blocks that an instance could send by a given time. */
 static double worth_of(const struct scheduler *s,
                        const struct schedule_request *request,
                        const struct pool_instance *i, uint32_t blocks,
@@ -280,7 +280,7 @@ static double worth_of(const struct scheduler *s,
     return sent < blocks ? sent : blocks;
 }
 
-/* How long the slowest instances take to compute the prompt. */
+/* The time that the slowest instance takes to compute the prompt. */
 static int64_t horizon_of(const struct scheduler *s,
                           const struct schedule_request *request)
 {

@@ -3,10 +3,10 @@
  * prefill counts on blocks that earlier prefills will leave there. If it passed
  * the prefill that makes them, both would compute them, and the estimates by
  * which the whole queue was accepted would not hold. So it waits for the
- * earlier one, if the order would serve that first even if both computed the
- * shared blocks. A short prompt does not wait for a long one that shares a few
- * blocks with it and would be served later. Orders by age do not follow. Worker
- * and simulator use it. Pure.
+ * earlier one, if the order would serve the earlier one first even where both
+ * compute the shared blocks. A short prompt does not wait for a long one that
+ * shares a few blocks with it and would be served later. Orders by age do not
+ * follow. Worker and simulator use it. Pure.
  */
 #ifndef CONDUCTOR_CORE_STEP_FOLLOW_H
 #define CONDUCTOR_CORE_STEP_FOLLOW_H

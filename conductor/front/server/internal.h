@@ -11,7 +11,7 @@
 #include "conductor/json/text_buf.h"
 
 /*
- * How much of a server a client has. A client is an address (of IPv6 a /64),
+ * A client's part of a server. A client is an address (of IPv6 a /64),
  * or what http_set_client() set. It may have at most four times as much
  * as is still free, so that one alone gets four fifths of all, two get four
  * ninths each, and a new client finds room. It is pure counting, no I/O.

@@ -1,4 +1,5 @@
-/* Listening and accepting; whose connection is closed for a new one. */
+/* Listens and accepts; decides which connection is closed to make room for a
+ * new one. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

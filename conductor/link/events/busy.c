@@ -1,4 +1,4 @@
-/* Keeps the busy feeds, whose new messages wait. */
+/* Keeps a list of the busy feeds, whose new messages wait. */
 #include "conductor/link/events/feed_state.h"
 
 static void say_left(const struct kv_feeds *feeds)

@@ -20,7 +20,7 @@ struct engine_facts {
     char kv_topic[ENGINE_NAME_MAX];
 };
 
-/* Begins a new engine: nothing is told, and the kind is ENGINE_OPENAI. */
+/* Begins a new engine: nothing is known, and the kind is ENGINE_OPENAI. */
 void facts_begin(struct engine_facts *facts);
 
 /* Take the n bytes of an answer, borrowed: of /v1/models, /version and

@@ -229,8 +229,8 @@ void engine_urls_warn(const struct engine_config *const *all, size_t n,
  * bootstrap address is another engine's. O(n^2). */
 void engine_partners_warn(const struct engine_config *const *all, size_t n);
 
-/* Replaces the cost model of the service's model by that of `file`, an array of
- * ENGINE_PATH_MAX; "" = learn it. */
+/* Replaces the cost model of the service's model by the one in `file`, an array
+ * of ENGINE_PATH_MAX; "" = learn it. */
 void engine_change_costs(struct service *s, const char *file);
 
 /* Makes a service ready for the engines of its model. Returns 0 or a negative

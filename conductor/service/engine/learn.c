@@ -36,7 +36,7 @@ static void own_costs(struct engine *e, bool changed)
     }
     if (!changed || (!unlike && !e->own_cost))
         return;
-    /* The pool sees other costs although they may stand where they stood. */
+    /* The pool must take the costs anew, even if their address is the same. */
     pool_set_cost(s->pool, e->id, NULL);
     e->own_cost = unlike ? &e->cost : NULL;
     pool_set_cost(s->pool, e->id, e->own_cost);

@@ -107,7 +107,7 @@ void store_share(struct engine *e)
 
     if (!s->engines.store)
         return;
-    /* In tokens: service_make_scheduler() was told 1 byte per token. The rate
+    /* In tokens: service_make_scheduler() was given 1 byte per token. The rate
      * is at least 1, and the engine is there. */
     (void)!pool_set_tier_rate(s->pool, e->id, TIER_DISK,
                               (double)s->engines.store->tokens_per_s);

@@ -22,7 +22,7 @@ struct count_facts {
     int64_t cached; /* cached ones among them, by the index */
     bool exact; /* `known` is the engine's full count: not guessed by bytes, nor
                    of only the first of several prompts */
-    int64_t most; /* upper bound, whatever is told; at least 1 */
+    int64_t most; /* upper bound, whatever the engine reports; at least 1 */
     /* By the usage; prompt below 1, cached below 0 = not told. */
     int64_t told_prompt, told_cached;
 };

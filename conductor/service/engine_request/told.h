@@ -17,9 +17,9 @@ struct answer_id {
     bool over; /* it was found, or the first object has ended */
 };
 
-/* answer_id_read(a, bytes, n): the answer's next n bytes. Returns whether they
- * complete the id, which is then a->json.value (a->json.n), as it is spelled.
- * O(n) up to the end of the first object, O(1) behind it. */
+/* answer_id_read(a, bytes, n): reads the answer's next n bytes. Returns whether
+ * they complete the id, which is then a->json.value (a->json.n), as it is
+ * spelled. O(n) up to the end of the first object, O(1) behind it. */
 bool answer_id_read(struct answer_id *a, const char *bytes, size_t n);
 
 /* Most prompts of a stream; further ones are not counted. */
@@ -40,7 +40,7 @@ struct meta_info {
     uint64_t seen[META_INFO_PROMPTS / 64]; /* of a stream, by index */
 };
 
-/* meta_info_read(m, bytes, n): the answer's next n bytes. O(n). */
+/* meta_info_read(m, bytes, n): reads the answer's next n bytes. O(n). */
 void meta_info_read(struct meta_info *m, const char *bytes, size_t n);
 
 #endif

@@ -12,7 +12,8 @@ struct models;
  * or -ENOMEM. */
 [[nodiscard]] int report_lag_start(struct models *models);
 
-/* report_lag_stop(models): no-op if it was never started. */
+/* report_lag_stop(models): stops the measuring of lag; a no-op if it was never
+ * started. */
 void report_lag_stop(struct models *models);
 
 #endif

@@ -125,10 +125,11 @@ struct instance_ops {
     void (*fail_silent)(struct service_request *request, int64_t now_us);
     /* The request is freed next. */
     void (*free)(struct service_request *request);
-    /* For engines alone: returns whether the attempt fails when engine e is
-     * lost, */
+    /* Returns whether the attempt fails when engine e is lost. For engines
+     * alone. */
     bool (*lost_with)(struct service_request *request, const struct engine *e);
-    /* and whether a request without output leaves when e answers no probe. */
+    /* Returns whether a request without output is taken away from engine e,
+     * which answers no probe. For engines alone. */
     bool (*leaves)(const struct service_request *request,
                    const struct engine *e);
     bool tells_begin; /* an instance says when a prefill begins; before that

@@ -10,7 +10,7 @@
 /* An undamaged header. on_found() copies its number, order and checksums into
  * the index. */
 struct old {
-    struct disk_slot header; /* without its sums */
+    struct disk_slot header; /* without its checksums */
     uint32_t slot;
 };
 

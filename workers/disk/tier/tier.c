@@ -318,7 +318,7 @@ void disk_tier_poll(struct disk_tier *t)
     disk_io_clear(t->io);
     t->in_poll = true;
     reap(t, false, &came);
-    begin_all(t); /* so that the disk works while the sums are computed */
+    begin_all(t); /* so that the disk works while the checksums are computed */
     take_in(t, &came);
     disk_reads_deliver(t);
     disk_writes_deliver(t);

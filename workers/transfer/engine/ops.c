@@ -62,8 +62,8 @@ void op_path_fail(struct op_path *p, int rc)
     loop_ring(&p->set->bell);
 }
 
-/* Returns the bytes of the slice's part that begins at at_bytes. With sums, a
- * part is a whole number of summed pieces. */
+/* Returns the bytes of the slice's part that begins at at_bytes. With
+ * checksums, a part is a whole number of summed pieces. */
 static uint64_t part_bytes(const struct transport_slice *slice,
                            uint64_t at_bytes)
 {

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Compares bytes, as they arrive, with the expected sums of equally long
+/* Compares bytes, as they arrive, with the expected checksums of equally long
  * pieces. */
 struct sum_run;
 

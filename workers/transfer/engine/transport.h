@@ -85,9 +85,9 @@ struct transport_path_ops {
      * closed() comes first. */
     void (*stands)(void *arg);
     /* Called when the op is over, and its memory is the caller's again. rc: 0,
-     * all bytes were read; -ECANCELED; -EILSEQ: they do not match their sums;
-     * -EACCES: the grant was revoked; other errors close the path, too. Called
-     * once for each read() that returned 0. */
+     * all bytes were read; -ECANCELED; -EILSEQ: they do not match their
+     * checksums; -EACCES: the grant was revoked; other errors close the path,
+     * too. Called once for each read() that returned 0. */
     void (*done)(void *arg, uint64_t op_id, int rc);
     /* Called when the path could not be opened, or failed. All of its ops are
      * done. The callee must call close(), now or later. */

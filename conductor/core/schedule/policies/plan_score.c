@@ -331,7 +331,7 @@ unsigned plan_load_modes(const struct scheduler *s)
     return (unsigned)s->options[PLAN_LOAD_MODES];
 }
 
-/* How long links of other instances send for a plan. */
+/* The time that links of other instances take to send a plan's blocks. */
 static int64_t link_us(const struct scheduler *s,
                        const struct schedule_site *site,
                        const struct load_plan *plan)

@@ -120,8 +120,8 @@ static int fail_steering(struct json_walk *w, const char *name)
                           json_walk_shown(w), w->p);
 }
 
-/* Refuses steering members where engines look for them, and notes references:
- * of a member below the top. */
+/* Reads a member below the top: refuses it if it steers engines and stands
+ * where they look for it, and notes references. */
 static int read_below(struct json_walk *w, const struct member *m)
 {
     struct reader *r = (struct reader *)(void *)w;

@@ -81,9 +81,10 @@ struct forward_body {
                                       engine keeps; n 0 = none */
     const char *refers; /* static: first other member that refers to things an
                            engine keeps, where keys are required; NULL = none */
-    /* The part of block keys beside the prompt. With ids: cache_salt, as it is,
-     * so that the keys are those of the engine's own events. Else a hash, in
-     * hexadecimal, of that, the tools and the template's arguments. */
+    /* The part of block keys beside the prompt. With ids: cache_salt,
+     * unchanged, so that the keys equal the keys in the engine's own events.
+     * Else a hash, in hexadecimal, of that, the tools and the template's
+     * arguments. */
     char salt[FORWARD_MODEL_BYTES];
     char cache_salt[FORWARD_MODEL_BYTES]; /* block_key_name(); "" = none */
     char adapter[FORWARD_MODEL_BYTES];    /* likewise, SGLang's lora_path */

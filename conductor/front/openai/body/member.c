@@ -68,7 +68,7 @@ static const struct member all[] = {
     {"data_parallel_rank", STEERS, MEMBER_UNREAD, 0},
     {"routed_dp_rank", STEERS, MEMBER_UNREAD, 0},
     {"disagg_prefill_dp_rank", STEERS, MEMBER_UNREAD, 0},
-    /* Dynamo's nvext: as its headers */
+    /* members of Dynamo's nvext, treated like its headers */
     {"backend_instance_id", INNER, MEMBER_UNREAD, 0},
     {"prefill_worker_id", INNER, MEMBER_UNREAD, 0},
     {"decode_worker_id", INNER, MEMBER_UNREAD, 0},

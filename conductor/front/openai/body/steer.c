@@ -5,7 +5,8 @@
 static const char *const steering[] = {
     /* vLLM, SGLang: a rank; llm-d: a rank's address */
     "x-data-parallel-",
-    /* llm-d's sidecar: who computes the prompt, encodes pictures, has KV */
+    /* llm-d's sidecar: the hosts that compute the prompt, encode pictures, hold
+       KV */
     "x-prefiller-", "x-encoder-hosts-", "x-kv-cache-source-",
     /* Envoy and gateways with an endpoint picker: the engine itself */
     "x-gateway-destination-",

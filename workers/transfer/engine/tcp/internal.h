@@ -164,7 +164,7 @@ struct tcp_stream {
     struct sum_run *sum;
     /* If it answers: */
     struct tcp_offer *offer; /* NULL = no token came yet */
-    /* Without an offer, guarded by set.lock: */
+    /* Members of a stream without an offer, guarded by set.lock: */
     struct stranger stranger; /* in tcp.unbound, unless `leaving` */
     bool leaving;             /* told to close, and counted in n_leaving */
     struct tcp_answer {
