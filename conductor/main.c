@@ -14,8 +14,8 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "conductor/config/config.h"
+#include "conductor/config/policy_text.h"
 #include "conductor/daemon.h"
-#include "conductor/policy_text.h"
 
 static void explain_policies(FILE *out)
 {

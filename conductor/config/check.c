@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "base/redis/url.h"
 #include "conductor/config/internal.h"
+#include "conductor/config/policy_text.h"
 #include "conductor/core/step/queue.h"
-#include "conductor/policy_text.h"
 
 static int check_policy(const struct config *c, char err[CONFIG_ERROR_MAX])
 {

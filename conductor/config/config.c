@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "conductor/config/internal.h"
-#include "conductor/policy_text.h"
+#include "conductor/config/policy_text.h"
 
 int config_policy_option(struct config *c, const char *text,
                          char err[CONFIG_ERROR_MAX])

@@ -14,7 +14,6 @@
 
 #define KV_BLOCKS_MAX (1 << 28)
 
-static const char *const kinds[] = {"openai", "vllm", "sglang", "auto", NULL};
 static const char *const roles[] = {"both", "prefill", "decode", NULL};
 static const char *const indexes[] = {"auto", "events", "predicted", NULL};
 
@@ -32,7 +31,7 @@ static const struct entry_field fields[] = {
      "server of OpenAI's API; `auto`: the engine is asked, also for its blocks "
      "and where it publishes KV events. With `model`, or without `url`, the "
      "default is `openai`",
-     kinds},
+     engine_kinds},
     {"url", TEXT(url_text), "",
      "base URL: `http://host[:port][/path]`, or `https://`; requests' paths "
      "are appended to it, after a `/v1` at its end is removed; not the URL of "
@@ -145,18 +144,6 @@ static const struct entry_field fields[] = {
      "`/metrics` for `vllm` and `sglang`, none for `openai`"},
 };
 
-#define ENGINE_KINDS (sizeof(kinds) / sizeof(kinds[0]) - 1)
-
-void engine_config_paths(struct engine_config *e)
-{
-    if (e->kind == ENGINE_OPENAI || e->kind == ENGINE_AUTO)
-        return;
-    if (!*e->metrics_path)
-        snprintf(e->metrics_path, sizeof(e->metrics_path), "/metrics");
-    if (!*e->tokenize_path)
-        snprintf(e->tokenize_path, sizeof(e->tokenize_path), "/tokenize");
-}
-
 static void check_engine(struct fields *f, const struct fields_object *o,
                          void *all, size_t i)
 {
@@ -183,11 +170,6 @@ static const struct entry_table table = {
         "has a complete configuration. With it,\nnative workers can "
         "register only if `worker_listen` is set.",
 };
-
-const char *engine_kind_name(size_t kind)
-{
-    return kind < ENGINE_KINDS ? kinds[kind] : NULL;
-}
 
 const char *engine_role_name(size_t role)
 {

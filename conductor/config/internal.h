@@ -26,7 +26,10 @@ bool config_is_switch(const struct option_spec *o);
 /* Returns whether it is policy_options, an object of the JSON. */
 bool config_is_settings(const struct option_spec *o);
 
-/* Adds a name to those of struct config_changes. */
+/* The names of the kinds of engines, by enum engine_kind; NULL ends them. */
+extern const char *const engine_kinds[];
+
+/* Adds a name to the names of struct config_changes. */
 void config_names_add(char list[CONFIG_NAMES_MAX], const char *name);
 
 /* Returns in words what the option's value must be; static. */

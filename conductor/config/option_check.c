@@ -6,8 +6,8 @@
 
 #include "base/address.h"
 #include "conductor/config/internal.h"
+#include "conductor/config/policy_text.h"
 #include "conductor/http/url.h"
-#include "conductor/policy_text.h"
 
 const char *option_check_optional(const char *text)
 {

@@ -6,8 +6,8 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "conductor/config/internal.h"
+#include "conductor/config/policy_text.h"
 #include "conductor/core/step/queue.h"
-#include "conductor/policy_text.h"
 
 static const char *check_policy_options(const char *text)
 {

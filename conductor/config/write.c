@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "conductor/config/internal.h"
-#include "conductor/policy_text.h"
+#include "conductor/config/policy_text.h"
 
 /* The settings of a policy_options' text as an object. */
 static json_t *settings_json(const char *text)

@@ -6,7 +6,7 @@
 
 #include "base/json_fields.h"
 #include "conductor/config/config.h"
-#include "conductor/policy_text.h"
+#include "conductor/config/policy_text.h"
 #include "tests/unit/suite.h"
 
 static int parse(struct config *c, const char *text, char err[CONFIG_ERROR_MAX])

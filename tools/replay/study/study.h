@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "conductor/policy_text.h"
+#include "conductor/config/policy_text.h"
 #include "sim/cluster/cluster.h"
 #include "tools/replay/command.h"
 #include "tools/replay/simulate/sim.h"

@@ -1,5 +1,5 @@
 /* See policy_text.h. */
-#include "conductor/policy_text.h"
+#include "conductor/config/policy_text.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -2,8 +2,8 @@
  * The options of policies as text, for command lines, configurations and --help
  * of the daemon and the tools. core itself sees only numbers.
  */
-#ifndef CONDUCTOR_POLICY_TEXT_H
-#define CONDUCTOR_POLICY_TEXT_H
+#ifndef CONDUCTOR_CONFIG_POLICY_TEXT_H
+#define CONDUCTOR_CONFIG_POLICY_TEXT_H
 
 #include <stddef.h>
 #include <stdio.h>
