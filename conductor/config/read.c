@@ -24,6 +24,24 @@ static void set_policy_options(struct fields *f, struct config *c,
     }
 }
 
+/* Writes what a value of the wrong type must be: with the range of a number,
+ * and the form of a text that may not be empty. Returns the text. */
+static const char *wanted(const struct option_spec *o,
+                          char text[CONFIG_ERROR_MAX])
+{
+    bool is_text = config_is_text(o) && !config_is_settings(o);
+    const char must[] = "must be ";
+    const char *form = is_text && o->check ? o->check("") : NULL;
+
+    if (!is_text && !config_is_switch(o) && !config_is_settings(o) &&
+        option_set(o, "no number", text, CONFIG_ERROR_MAX) != 0 &&
+        strncmp(text, must, strlen(must)) == 0)
+        return text + strlen(must);
+    snprintf(text, CONFIG_ERROR_MAX, "%s%s%s", config_type_name(o),
+             form ? ": " : "", form ? form : "");
+    return text;
+}
+
 static void set_json(struct fields *f, struct config *c, const char *name,
                      json_t *value)
 {
@@ -45,7 +63,7 @@ static void set_json(struct fields *f, struct config *c, const char *name,
     if (o && o->value == c->policy_options && json_is_object(value))
         set_policy_options(f, c, value);
     else if (o && !text)
-        fields_refuse_got(f, "", name, config_type_name(o), value);
+        fields_refuse_got(f, "", name, wanted(o, err), value);
     else if (config_set(c, name, text ? text : "", err))
         fields_refuse(f, "", "", "%s", err);
 }
