@@ -119,10 +119,15 @@ class Plot(FolderCase):
         before = signal.signal(signal.SIGINT, signal.SIG_DFL)
         self.addCleanup(signal.signal, signal.SIGINT, before)
         path = f'{self.folder}:{os.environ["PATH"]}'
+
+        def drawn():
+            return replay('stats', '--trace', SAMPLE, '--plot',
+                          self.path('o.svg'), status=None,
+                          env={**os.environ, 'PATH': path})
         self.write('python3', '#!/bin/sh\nkill -INT $$\n')
-        self.assertEqual(self.drawn(PATH=path).returncode, -signal.SIGINT)
+        self.assertEqual(drawn().returncode, -signal.SIGINT)
         self.write('python3', '#!/bin/sh\nexit 2\n')
-        done = self.drawn(PATH=path)
+        done = drawn()
         self.assertEqual(done.returncode, 1)
         self.assertIn('not drawn, its script failed', done.stderr)
 
