@@ -51,7 +51,6 @@ int replay_command_generate(int argc, char **argv);
 int replay_command_stats(int argc, char **argv);
 int replay_command_compare(int argc, char **argv);
 int replay_command_size(int argc, char **argv);
-int replay_command_size_run(int argc, char **argv);
 int replay_command_agree(int argc, char **argv);
 int replay_command_cake(int argc, char **argv);
 int replay_command_cake_adaptive(int argc, char **argv);

@@ -52,7 +52,7 @@ static const struct command commands[] = {
     {"cake-adaptive", "simulate a cached prompt among short ones",
      replay_command_cake_adaptive},
     {"cake-run", NULL, replay_command_cake_run},
-    {"size-run", NULL, replay_command_size_run},
+    {"size-run", NULL, replay_command_study_run},
     {"compare-run", NULL, replay_command_study_run},
     {"sessions-run", NULL, replay_command_study_run},
     {"sweep-run", NULL, replay_command_study_run},

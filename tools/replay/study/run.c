@@ -1,10 +1,8 @@
-/* conductor-replay compare-run, sessions-run, sweep-run: simulate what the
- * script of the subcommand asks for. Questions and answers are lines of JSON;
- * an error is
- * {"error": text, "case": index}. */
+/* conductor-replay compare-run, sessions-run, size-run, sweep-run: answer the
+ * questions of the subcommand's script; see run.h. */
+#include "tools/replay/study/run.h"
+
 #include <errno.h>
-#include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,208 +10,101 @@
 #include "base/error.h"
 #include "base/json_fields.h"
 #include "tools/replay/command.h"
-#include "tools/replay/study/study.h"
 #include "tools/replay/study/sweep/work.h"
 #include "traces/generate.h"
 
 #define FILE_MAX_BYTES (64 * 1024)
 #define CASES_MAX (1 << 16)
 
-struct runner {
-    const char *name; /* of the subcommand that asks */
-    struct replay_study study;
-    struct replay_policies numbers;
-    const char *policies, *file, *admission;
-    char error[REPLAY_STUDY_ERROR_BYTES];
-};
-
 /* The cases of a question. */
 struct asked {
     struct replay_case *cases; /* (n) */
-    struct of_case {
-        struct replay_stream_options source;
-        struct policy_settings settings;
-        struct closed_loop_options loop;
-    } * of; /* (n) */
+    struct run_case *of;       /* (n) */
     size_t n;
 };
 
-/* Returns a number, 0 if it is missing. */
-static double number_of(const json_t *from, const char *name)
+/* Returns null if nothing was measured. */
+static json_t *summary_json(const struct replay_summary *s)
 {
-    return json_number_value(json_object_get(from, name));
+    return s->count == 0
+               ? json_null()
+               : json_pack("{s:f, s:f, s:f, s:f, s:f}", "mean", s->mean, "p50",
+                           s->p50, "p90", s->p90, "p99", s->p99, "max", s->max);
 }
 
-static uint64_t count_of(const json_t *from, const char *name)
+/* Returns the reasons of rejections and failures as text. */
+static json_t *reasons_json(const struct replay_report *r)
 {
-    return (uint64_t)json_integer_value(json_object_get(from, name));
-}
+    char *reasons = NULL;
+    size_t size;
+    FILE *file = open_memstream(&reasons, &size);
 
-static const char *text_of(const json_t *from, const char *name)
-{
-    return json_string_value(json_object_get(from, name));
-}
-
-/* Returns the source of requests, which borrows from the question; without a
- * path it is the command line's. */
-static struct replay_stream_options source_of(const struct runner *r,
-                                              const json_t *question)
-{
-    const json_t *from = json_object_get(question, "source");
-    struct replay_stream_options given = r->study.source;
-
-    given.ties_seed = count_of(from, "ties_seed");
-    if (!text_of(from, "path"))
-        return given;
-    return (struct replay_stream_options){
-        .path = text_of(from, "path"),
-        .like = text_of(from, "like"),
-        .like_seed = count_of(from, "like_seed"),
-        .like_rate = number_of(from, "like_rate"),
-        .ties_seed = count_of(from, "ties_seed"),
-        .requests = count_of(from, "requests"),
-        .block_tokens = TRACE_BLOCK_TOKENS,
-        .length_scale = (uint32_t)count_of(from, "length_scale"),
-        .regular_only = true};
-}
-
-/* Returns the closed loop, which borrows from the question. */
-static struct closed_loop_options loop_of(const json_t *from)
-{
-    return (struct closed_loop_options){
-        .path = text_of(from, "path"),
-        .in_flight = (uint32_t)count_of(from, "in_flight"),
-        .think_max_us = (int64_t)count_of(from, "think_max_us"),
-        .input_max_tokens = (uint32_t)count_of(from, "input_max_tokens"),
-        .sessions = count_of(from, "sessions"),
-        .until_us = (int64_t)count_of(from, "until_us")};
-}
-
-/* Reads a change of a cluster: the number, -1 = none. */
-static double change_of(const json_t *changes, const char *name)
-{
-    const json_t *value = json_object_get(changes, name);
-
-    return value ? json_number_value(value) : -1;
-}
-
-/* Reads `cluster`, a cluster file's path or content, and its `changes`. */
-static int read_cluster(struct runner *r, const json_t *question,
-                        struct cluster *cluster)
-{
-    const json_t *changes = json_object_get(question, "changes");
-    const char *path = text_of(question, "cluster");
-    char *text = NULL;
-    int rc = -EINVAL;
-
-    snprintf(r->error, sizeof r->error, "no such question");
-    if (path)
-        rc = cluster_load_file(path, cluster, r->error);
-    else if ((text = json_dumps(json_object_get(question, "cluster"),
-                                JSON_REAL_PRECISION(17))))
-        rc = cluster_load_buffer(text, strlen(text), "", cluster, r->error);
-    free(text);
-    if (rc != 0 || !changes)
-        return rc;
-    return cluster_override(
-        cluster,
-        &(struct cluster_changes){
-            .prefill_nodes = (int64_t)change_of(changes, "prefill"),
-            .decode_nodes = (int64_t)change_of(changes, "decode"),
-            .link_gbps = change_of(changes, "link-gbps"),
-            .cache_tokens = change_of(changes, "cache-tokens")},
-        r->error);
-}
-
-/* Reads the settings of a policy: {option: number}. */
-static int read_settings(struct runner *r, json_t *from,
-                         struct policy_settings *settings)
-{
-    const char *name;
-    json_t *value;
-
-    json_object_foreach(from, name, value)
-    {
-        char text[128];
-
-        snprintf(text, sizeof text, "%s=%.17g", name, json_number_value(value));
-        if (policy_settings_add(settings, text, r->error, sizeof r->error) != 0)
-            return -EINVAL;
+    if (file) {
+        replay_report_reasons(r, file);
+        if (fclose(file) != 0)
+            file = NULL;
     }
-    return 0;
+    json_t *json = json_string(file ? reasons : "");
+    free(reasons);
+    return json;
 }
 
-static int read_case(struct runner *r, const json_t *from,
-                     struct replay_case *c, struct of_case *of)
+static json_t *intervals_json(const struct replay_case *c)
 {
-    json_t *settings = json_object_get(from, "settings");
-    const json_t *loop = json_object_get(from, "loop");
-    const char *csv = text_of(from, "csv");
+    json_t *intervals = json_array();
 
-    *c = (struct replay_case){
-        .policy = text_of(from, "policy"),
-        .settings = settings ? &of->settings : &r->numbers.settings,
-        .admission = r->admission,
-        .source = &of->source,
-        .loop = loop ? &of->loop : NULL,
-        .speed = number_of(from, "speed"),
-        .slo_ttft_s = number_of(from, "slo_ttft_s"),
-        .slo_tbt_s = number_of(from, "slo_tbt_s"),
-        .effective_ttft_s = number_of(from, "effective_ttft_s"),
-        .effective_tbt_s = number_of(from, "effective_tbt_s"),
-        .seed = count_of(from, "seed")};
-    of->source = source_of(r, from);
-    of->loop = loop_of(loop);
-    if (read_settings(r, settings, &of->settings) != 0 ||
-        read_cluster(r, from, &c->cluster) != 0)
-        return -EINVAL;
-    if (csv && !(c->csv = fopen(csv, "we")))
-        return error_say(r->error, sizeof r->error, -errno, "%s: %s", csv,
-                         strerror(errno));
-    if (csv)
-        replay_csv_header(c->csv);
-    return 0;
-}
+    for (size_t k = 0; k < c->n_intervals; k++) {
+        const struct replay_interval *at = &c->intervals[k];
 
-/* Returns a number with all its digits; null if nothing was measured. */
-static json_t *real(double x, bool measured)
-{
-    return measured ? json_real(x) : json_null();
+        json_array_append_new(
+            intervals, json_pack("[I, I, I, f]", (json_int_t)at->requests,
+                                 (json_int_t)at->effective,
+                                 (json_int_t)at->answered, at->ttft_s));
+    }
+    return intervals;
 }
 
 static json_t *result_json(const struct replay_case *c)
 {
     const struct replay_report *r = &c->result.report;
     const struct cluster *of = &c->cluster;
-    const struct replay_summary *error = &c->error_s;
-    bool any = r->ttft_s.count > 0;
 
-    return json_pack(
-        "{s:I, s:I, s:f, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:I, "
-        "s:f, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:f, s:o, s:I, s:I, s:o, "
-        "s:o, s:b, s:f, s:o}",
+    if (c->gave_up)
+        return json_pack("{s:b, s:I}", "gave_up", 1, "judged",
+                         (json_int_t)c->judged);
+    json_t *requests = json_pack(
+        "{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, "
+        "s:I}",
+        "gave_up", 0, "judged", (json_int_t)c->judged, "total",
+        (json_int_t)r->total, "completed", (json_int_t)r->completed, "rejected",
+        (json_int_t)r->rejected, "failed", (json_int_t)r->failed, "effective",
+        (json_int_t)r->effective, "promised", (json_int_t)r->promised, "late",
+        (json_int_t)r->late_s.count, "latest_s", r->late_s.max, "p90_told",
+        (json_int_t)r->p90_told, "p90_held", (json_int_t)r->p90_held,
+        "input_tokens", (json_int_t)r->input_tokens, "offered_tokens",
+        (json_int_t)r->offered_tokens);
+    json_t *more = json_pack(
+        "{s:I, s:I, s:f, s:s, s:b, s:f, s:f, s:f, s:o, s:f, s:f, s:o, s:o, "
+        "s:o, s:o, s:f, s:o, s:o}",
         "nodes", (json_int_t)(of->prefill_nodes + of->coupled_nodes),
         "decode_nodes", (json_int_t)of->decode_nodes, "link_gbps",
-        of->link_bytes_per_s * 8 / 1e9, "cluster", of->name, "ttft_mean_s",
-        real(r->ttft_s.mean, any), "ttft_p50_s", real(r->ttft_s.p50, any),
-        "ttft_p90_s", real(r->ttft_s.p90, any), "ttft_p99_s",
-        real(r->ttft_s.p99, any), "tbt_p90_s",
-        real(r->tbt_s.p90, r->tbt_s.count > 0), "hit_ratio",
-        real(r->prefix_hit_ratio, any), "effective_ratio", r->effective_ratio,
-        "effective_token_ratio", r->effective_token_ratio, "effective",
-        (json_int_t)r->effective, "arrivals_s", c->arrivals_s, "total",
-        (json_int_t)r->total, "completed", (json_int_t)r->completed, "rejected",
-        (json_int_t)r->rejected, "failed", (json_int_t)r->failed, "prefill_s",
-        c->prefill_s, "promised", (json_int_t)r->promised, "late",
-        (json_int_t)r->late_s.count, "latest_s", r->late_s.max,
-        "predicted_ratio",
-        real(r->predicted_ratio, r->prediction_error.count > 0), "p90_told",
-        (json_int_t)r->p90_told, "p90_held", (json_int_t)r->p90_held,
-        "error_p99_s", real(error->p99, error->count > 0), "error_max_s",
-        real(error->max, error->count > 0), "decodes",
-        of->decode_nodes + of->coupled_nodes > 0, "best_possible_hit_ratio",
-        r->context.best_possible_hit_ratio, "sessions",
+        of->link_bytes_per_s * 8 / 1e9, "cluster", of->name, "decodes",
+        of->decode_nodes + of->coupled_nodes > 0, "effective_ratio",
+        r->effective_ratio, "effective_token_ratio", r->effective_token_ratio,
+        "prefix_hit_ratio", r->prefix_hit_ratio, "predicted_ratio",
+        r->prediction_error.count > 0 ? json_real(r->predicted_ratio)
+                                      : json_null(),
+        "arrivals_s", c->arrivals_s, "prefill_s", c->prefill_s, "ttft_s",
+        summary_json(&r->ttft_s), "tbt_s", summary_json(&r->tbt_s), "error_s",
+        summary_json(&c->error_s), "reasons", reasons_json(r),
+        "best_possible_hit_ratio", r->context.best_possible_hit_ratio,
+        "intervals", intervals_json(c), "sessions",
         c->loop ? replay_sessions_json(&c->result.sessions) : json_null());
+
+    if (json_object_update_new(requests, more) == 0)
+        return requests;
+    json_decref(requests);
+    return NULL;
 }
 
 static void free_asked(struct asked *a)
@@ -244,7 +135,8 @@ static json_t *simulate(struct runner *r, const json_t *question)
                                        : "out of memory");
     for (size_t i = 0; rc == 0 && i < a.n; i++) {
         failed = i;
-        rc = read_case(r, json_array_get(question, i), &a.cases[i], &a.of[i]);
+        rc = run_read_case(r, json_array_get(question, i), &a.cases[i],
+                           &a.of[i]);
     }
     study.quiet = study.quiet || a.n == 1;
     if (rc == 0)
@@ -267,10 +159,10 @@ static json_t *simulate(struct runner *r, const json_t *question)
  * Returns its work, with the least time of the cluster, or the error. */
 static json_t *read_work(struct runner *r, const json_t *question)
 {
-    const struct replay_stream_options source = source_of(r, question);
+    const struct replay_stream_options source = run_source(r, question);
     struct sweep_work work;
     struct cluster cluster;
-    int rc = read_cluster(r, question, &cluster);
+    int rc = run_read_cluster(r, question, &cluster);
 
     double least_s = 0.0;
     if (rc == 0 && json_is_true(json_object_get(question, "infinite")))
@@ -366,8 +258,12 @@ static int serve(struct runner *r)
     while (rc == 0 && getline(&line, &size, stdin) > 0) {
         json_t *question = json_loads(line, 0, NULL);
 
-        rc = say(r, json_is_array(question) ? simulate(r, question)
-                                            : read_work(r, question));
+        json_t *answer = json_is_array(question) ? simulate(r, question)
+                         : json_object_get(question, "kinds")
+                             ? run_survey(r, question)
+                             : read_work(r, question);
+
+        rc = r->status != 0 ? r->status : say(r, answer);
         json_decref(question);
     }
     free(line);
@@ -429,5 +325,7 @@ int replay_command_study_run(int argc, char **argv)
     if (check_policies(&r) != 0 ||
         replay_check_admission(r.name, r.admission) != 0)
         return REPLAY_EXIT_USAGE;
-    return serve(&r) == 0 ? 0 : 1;
+    if (serve(&r) == 0)
+        return 0;
+    return r.status != 0 ? r.status : 1;
 }

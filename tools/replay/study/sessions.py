@@ -99,7 +99,7 @@ class Command(Script):
                 'think_max_s': loop['think_max_us'] / 1e6,
                 'runs': [r['sessions'] | {
                     'in_flight': r['in_flight'], 'policy': r['policy'],
-                    'prefix_hit_ratio': r['hit_ratio'] or 0.0,
+                    'prefix_hit_ratio': r['prefix_hit_ratio'],
                     'best_possible_hit_ratio': best_of(r)} for r in results]}
 
 
@@ -115,7 +115,7 @@ def print_case(result):
           f'{r["sessions"]["lost"]:7} ' +
           ' '.join(f'{r["ttft_s"][x]:7.2f}' for x in SUMMARY) + '  ' +
           ' '.join(f'{r["turn_s"][x]:7.2f}' for x in SUMMARY[:3]) +
-          f' {100 * (result["hit_ratio"] or 0.0):6.1f}' +
+          f' {100 * result["prefix_hit_ratio"]:6.1f}' +
           ('     -' if best is None else f' {100 * best:5.1f}'))
 
 

@@ -244,8 +244,7 @@ int replay_study_run(const struct replay_study *study,
 
     if (rc != 0)
         return error_say(error, REPLAY_STUDY_ERROR_BYTES, -rc, "out of memory");
-    replay_ticker_init(&crew.ticker, study->what ? study->what : "simulations",
-                       n);
+    replay_ticker_init(&crew.ticker, "simulations", n);
     for (size_t jobs = jobs_of(study, n); started + 1 < jobs; started++)
         if (pthread_create(&threads[started], NULL, work, &crew) != 0)
             break;

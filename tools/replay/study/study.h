@@ -20,9 +20,8 @@
 /* Common to all cases of a study. */
 struct replay_study {
     struct replay_stream_options source;
-    uint64_t jobs;    /* simulations at once; 0 = number of cores */
-    const char *what; /* name in the progress on stderr: "simulations" */
-    bool quiet;       /* show no progress */
+    uint64_t jobs; /* simulations at once; 0 = number of cores */
+    bool quiet;    /* show no progress */
 };
 
 /* Requests that arrive in an interval of a trace. */
@@ -40,9 +39,8 @@ struct replay_interval {
 struct replay_case {
     struct cluster cluster;
     const char *policy;
-    const char *label;                      /* name in a comparison; borrowed */
-    const struct policy_settings *settings; /* NULL = none; borrowed */
-    const char *admission;                  /* NULL = plain */
+    const struct policy_settings *settings;     /* NULL = none; borrowed */
+    const char *admission;                      /* NULL = plain */
     const struct replay_stream_options *source; /* NULL = the study's;
                                                    borrowed */
     const struct closed_loop_options *loop;     /* replaces the source; NULL =

@@ -169,6 +169,17 @@ class Comparison:
         self.print_verdicts()
 
 
+def flat(result):
+    """Returns the columns of a result; None = not measured."""
+    def of(name, which):
+        return result[name] and result[name][which]
+    return {f'ttft_{x}_s': of('ttft_s', x)
+            for x in ('mean', 'p50', 'p90', 'p99')} | {
+        'tbt_p90_s': of('tbt_s', 'p90'), 'error_p99_s': of('error_s', 'p99'),
+        'error_max_s': of('error_s', 'max'),
+        'hit_ratio': result['prefix_hit_ratio'] if result['ttft_s'] else None}
+
+
 def shown(x):
     return '' if x is None else f'{x:.6f}'
 
@@ -334,7 +345,7 @@ class Command(Script):
         if 'error' in answer:
             raise Refused(answer['error'])
         runner.end()
-        return [q | r | {'policy': q['label']}
+        return [q | r | flat(r) | {'policy': q['label']}
                 for q, r in zip(runs, answer)], files
 
     def head(self, runs, policies):

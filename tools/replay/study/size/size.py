@@ -30,9 +30,13 @@ OF_A_KIND = {'name', 'about', 'cost', 'price_per_hour', 'currency',
 # What a file with several kinds of its own has.
 SEVERAL = 'prefill.groups', 'decode.groups', 'coupled.groups', \
     'coupled.pairs', 'node_speed'
-PASSED = ('trace', 'from', 'requests', 'skip-bad', 'jobs', 'link-gbps',
-          'cache-tokens', 'policy', 'policy-option', 'slo-ttft', 'slo-tbt',
-          'target', 'token-target', 'interval', 'seed')
+PASSED = 'trace', 'from', 'requests', 'skip-bad', 'jobs', 'policy-option'
+CASES_MAX = 1 << 16  # simulations of one question
+# What is kept of a simulation.
+KEPT = ('gave_up', 'judged', 'effective_ratio', 'effective_token_ratio',
+        'rejected', 'failed', 'reasons', 'input_tokens', 'offered_tokens',
+        'prefix_hit_ratio', 'intervals')
+SUMMARY = 'mean', 'p50', 'p90', 'p99'
 # Clusters simulated to their ends if none meets the target.
 FURTHEST = 8
 # Totals of nodes below the answer whose splits are simulated to their ends.
@@ -122,6 +126,76 @@ def files_of(path, only):
         if name in names[:i]:
             raise Refused(f'--kinds {name}: comes twice')
     return [os.path.join(path, f'{name}.json') for name in names]
+
+
+class Core:
+    """Surveys the trace and simulates clusters of kinds of nodes."""
+
+    def __init__(self, command, files):
+        options = command.options
+        self.files, self.seed = files, int(options['seed'])
+        self.speed = float(options['speed'])
+        self.interval_s = float(options.get('interval', 0))
+        self.changes = {name: float(options[name]) for name in (
+            'link-gbps', 'cache-tokens') if name in options}
+        self.asked = {'policy': options['policy'], 'slo_ttft_s': float(
+            options['slo-ttft']), 'slo_tbt_s': float(options.get('slo-tbt', 0))}
+        self.runner = Runner(command.program, 'size-run', options, PASSED,
+                             '--policies', options['policy'])
+        self.facts = None
+
+    def answer(self, question):
+        answer = self.runner.ask(question)
+        if 'error' in answer:
+            raise Refused(answer['error'])
+        return answer
+
+    def survey(self, target, token_target):
+        """Returns what the trace and the kinds of nodes are, and how many
+        requests and tokens may miss an SLO before a case is given up."""
+        self.runner.read()
+        facts = self.answer(self.asked | {'kinds': [
+            {'cluster': path, 'changes': self.changes}
+            for path in self.files]})
+        self.facts = facts | self.asked | {
+            'target': target, 'token_target': token_target,
+            'misses_max': int((1 - target) * facts['requests'] + 1e-6),
+            'miss_tokens_max': int((1 - token_target) * facts['tokens'] +
+                                   1e-6)}
+        return self.facts
+
+    def question(self, case):
+        """Returns a case as a question: the nodes of other kinds, as groups,
+        come before those of the first."""
+        nodes, facts = case['nodes'], self.facts
+        totals = [sum(n[role] for n in nodes) for role in (0, 1)]
+        changes = self.changes | {'prefill': totals[0]} | (
+            {'decode': totals[1]} if facts['kinds'][0]['decode'] else {})
+        return self.asked | {
+            'cluster': self.files[0], 'changes': changes, 'seed': self.seed,
+            'groups': [[path, role == 1, n[role]]
+                       for path, n in zip(self.files[1:], nodes[1:])
+                       for role in (0, 1) if n[role]],
+            'speed': case['speed'], 'interval_s': self.interval_s,
+            'effective_ttft_s': self.asked['slo_ttft_s'],
+            'effective_tbt_s': self.asked['slo_tbt_s']} | (
+            {name: facts[name] for name in ('misses_max', 'miss_tokens_max')}
+            if case.get('gives_up') else {}) | (
+            {'source': {'path': case['trace']}} if 'trace' in case else {})
+
+    def ask(self, cases):
+        """Returns the cases' results, in order."""
+        if len(cases) > CASES_MAX:
+            raise Refused('size-run: a question must have 1 to '
+                          f'{CASES_MAX} cases')
+        return [r if r['gave_up'] else {name: r[name] for name in KEPT} | {
+            'late': r['completed'] - r['effective']} | {
+            name: r[name] and {x: r[name][x] for x in SUMMARY}
+            for name in ('ttft_s', 'tbt_s')}
+            for r in self.answer([self.question(case) for case in cases])]
+
+    def end(self):
+        return self.runner.end()
 
 
 class Sizing:
@@ -464,10 +538,11 @@ def size(command, core, facts, kinds):
 
 def main(command):
     files = files_of(command.options['nodes'], command.options.get('kinds'))
-    core = Runner(command.program, 'size-run', command.options, PASSED, *files)
+    core = Core(command, files)
     try:
         # C checks the files first: its messages name field and value.
-        facts = core.read()
+        facts = core.survey(float(command.options['target']),
+                            float(command.options['token-target']))
         kinds = [Kind(path) for path in files]
         if len(kinds) > 1:
             for kind in kinds:

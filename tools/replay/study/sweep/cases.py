@@ -348,7 +348,8 @@ class Case:
         """Returns the requests for its i-th seed: another generated trace, or
         the file with another order of equal timestamps."""
         d, t = self.draw, self.draw.trace
-        return {'requests': d.requests, 'length_scale': t.scale} | (
+        return {'requests': d.requests, 'length_scale': t.scale,
+                'block_tokens': BLOCK_TOKENS} | (
             {'path': t.name, 'like': t.like, 'like_seed': d.seed + i,
              'like_rate': self.rate} if t.like else
             {'path': t.file, 'ties_seed': d.seed + i if i > 0 else 0})

@@ -20,8 +20,6 @@ FAST_LINKS_GBPS, SLOW_LINKS_GBPS, LOW_LOAD = 800.0, 400.0, 0.6
 # p99 comes from some tens of requests: smaller losses are chance. It counts at
 # loads up to this: above, someone must come last.
 P99_THRESHOLDS, P99_LOAD_MAX = 5.0, 1.0
-VALUES = ('ttft_mean_s', 'ttft_p99_s', 'effective_ratio',
-          'effective_token_ratio')  # of METRICS
 # Causes that a draw has, and the draw without each.
 HAS = dict(zip(CAUSES, (
     lambda d: d.prefill_error_sigma > 0 or d.decode_error_sigma > 0,
@@ -37,8 +35,17 @@ WITHOUT = dict(zip(CAUSES, (
     {'max_tokens': 0}, {'cache': 0.0})))
 
 
-def nan_if_none(x):
-    return math.nan if x is None else x
+def values_of(result, with_slo):
+    """Returns what a simulation with or without the SLO is for."""
+    if with_slo:
+        return {'effective': result['effective_ratio'],
+                'tokens': result['effective_token_ratio']} | {
+            name: result[name] for name in ('promised', 'late', 'latest_s')}
+    ttft, told = result['ttft_s'], result['p90_told']
+    return {'ttft': ttft['mean'] if ttft else math.nan,
+            'p99': ttft['p99'] if ttft else math.nan,
+            'predicted_ratio': result['predicted_ratio'],
+            'p90_held_ratio': result['p90_held'] / told if told else None}
 
 
 def worse_by(metric, value, other):
@@ -134,11 +141,7 @@ class Sweep:
         if 'error' in answer:
             self.jobs[answer['case']][0].answer(answer)
         for (_, with_slo, values, _), r in zip(self.jobs, answer):
-            values |= {m: nan_if_none(r[name]) for m, name in zip(
-                METRICS, VALUES) if (m in SHARES) == with_slo}
-            for name in (('promised', 'late', 'latest_s') if with_slo else
-                         ('predicted_ratio', 'p90_held_ratio')):
-                values[name] = r[name]
+            values |= values_of(r, with_slo)
         self.jobs = []
 
     def ask_all(self, case, seed, values):
