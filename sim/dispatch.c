@@ -3,7 +3,6 @@
  * conductor/service/request/decide.c does in the daemon.
  */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "sim/copies.h"
 #include "sim/decode.h"

@@ -1,11 +1,9 @@
 /* From a decision to a node's queue, and the blocks fetched to it. */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "base/array.h"
 #include "sim/copies.h"
 #include "sim/internal.h"
-#include "sim/views/views.h"
 
 static int queue_reserve(struct sim_node *node)
 {

@@ -1,7 +1,6 @@
 /* The line scanner; see scan.h. Reads no byte at or after `end`. */
 #include "traces/scan.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <string.h>
 

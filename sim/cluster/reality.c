@@ -1,6 +1,5 @@
 /* Reads a cluster file's differences between nodes, and between reality and
  * predictions. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* The front of every engine: checks arguments, so that the kinds need not. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

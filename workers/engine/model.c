@@ -2,7 +2,6 @@
 #include "workers/engine/model.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"

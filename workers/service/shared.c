@@ -1,6 +1,5 @@
 /* Opens the worker's shared store, and connects it to the loop. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
  * head last, so that a block with a head is complete. */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "workers/shared/internal.h"

@@ -1,6 +1,5 @@
 /* The lists of requests; which waiting prefills get blocks. */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "base/array.h"
 #include "workers/step/internal.h"

@@ -1,6 +1,5 @@
 /* The pieces of a push: each is summed, granted and announced to the decode
  * worker, and pinned until this worker has read it. */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "workers/transfer/engine/sum.h"

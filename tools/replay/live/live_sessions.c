@@ -1,7 +1,6 @@
 /* conductor-replay live-sessions: recorded sessions against a running server.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,6 @@
 #include <event2/bufferevent_ssl.h>
 #include <event2/http.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"

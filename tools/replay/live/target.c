@@ -7,7 +7,6 @@
 #include <sys/resource.h>
 
 #include "base/loop/loop.h"
-#include "tools/replay/command.h"
 #include "tools/replay/live/exchange.h"
 
 static uint32_t count_of(const json_t *object, const char *key)

@@ -1,7 +1,6 @@
 /* One network card: its device, its completions, and the state of its port. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -1,6 +1,5 @@
 /* A card's thread: makes, connects and destroys queue pairs. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>

@@ -1,6 +1,5 @@
 /* Paths: the messages of the channel. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/loop/loop.h"

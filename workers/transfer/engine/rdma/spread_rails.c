@@ -1,6 +1,5 @@
 /* The rails of a path: chooses one for the next slice, measures their rates,
  * and pauses rails that failed. */
-#include <limits.h>
 
 #include "workers/transfer/engine/rdma/spread_internal.h"
 
