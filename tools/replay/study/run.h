@@ -1,6 +1,6 @@
 /*
- * What answers the questions of the scripts of compare, sessions, size and
- * sweep: simulations, a trace's work, and what a trace asks of kinds of nodes.
+ * Answers the questions of the scripts of compare, sessions, size and sweep:
+ * simulations, a trace's work, and a survey of a trace for kinds of nodes.
  * A question is a line of JSON, and so is its answer; an error is
  * {"error": text, "case": index}.
  */
@@ -20,7 +20,7 @@ struct runner {
     int status; /* to end with; 0 = go on */
 };
 
-/* What a case borrows from. */
+/* A case borrows from this. */
 struct run_case {
     struct replay_stream_options source;
     struct policy_settings settings;
@@ -59,7 +59,8 @@ struct replay_stream_options run_source(const struct runner *r,
 [[nodiscard]] int run_read_case(struct runner *r, const json_t *from,
                                 struct replay_case *c, struct run_case *of);
 
-/* Returns what a trace asks of kinds of nodes, or the error (size/survey.c). */
+/* Returns the survey of a trace for kinds of nodes, or the error
+ * (size/survey.c). NULL = out of memory, or r->status is set. */
 json_t *run_survey(struct runner *r, const json_t *question);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a trace asks of kinds of nodes, before any is simulated. */
+/* Surveys a trace for kinds of nodes, before any is simulated. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
