@@ -824,6 +824,28 @@ static size_t find_senders(const struct rig *r, uint32_t usable,
     return n < SCHEDULE_PEERS_MAX + 1 ? n : SCHEDULE_PEERS_MAX + 1;
 }
 
+/* The cost of each token that a placement evicts, engine price included. */
+static double evicted_us;
+
+/* Returns the tokens that the whole prompt evicts from an instance of 5000. */
+static int64_t obvious_evicted(const struct rig *r, uint32_t slot)
+{
+    uint32_t usable = (uint32_t)((r->request.n_tokens - 1) / BLOCK);
+    const struct pool_instance *i = pool_at(r->pool, slot);
+    int64_t local = held(r, slot, usable), new, room;
+
+    if (r->pending.blocks[slot] > local)
+        local = r->pending.blocks[slot];
+    if (local > usable)
+        local = usable;
+    new = (int64_t)r->request.n_keys - local;
+    room = (5000 - i->decode_reserved_tokens - i->running_kv_tokens) / BLOCK -
+           (int64_t)prefix_index_held(r->index, slot);
+    if (room < 0)
+        room = 0;
+    return new > room ? (new - room) * BLOCK : 0;
+}
+
 struct obvious {
     int64_t queue_us;
     int64_t ttft_us;
@@ -907,7 +929,7 @@ static bool obvious_before(const struct obvious *a, const struct obvious *b)
     return a->queue_us < b->queue_us;
 }
 
-/* What a second of a link costs others. */
+/* The cost of a second of a link to others. */
 static double obvious_link_price(const struct rig *r)
 {
     double busy_us = 0, own_us = 0;
@@ -948,7 +970,7 @@ static double obvious_behind_us(const struct rig *r,
                             : 0;
 }
 
-/* What that costs. */
+/* The cost of that. */
 static bool is_candidate(const struct rig *r, const struct pool_instance *i)
 {
     return i->health == HEALTH_READY &&
@@ -1064,9 +1086,10 @@ static void obvious_plan(const struct rig *r, const struct pool_instance *i,
         o->latest_us += place.most_us - o->queue_us;
     o->latest_us += place.doubt_us;
     price += place.behind;
-    o->score_us += (int64_t)(price * (double)o->prefill_us +
-                             obvious_link_price(r) * (double)o->link_us +
-                             obvious_held_up_us(r, i, o));
+    o->score_us +=
+        (int64_t)(price * (double)o->prefill_us + obvious_held_up_us(r, i, o) +
+                  obvious_link_price(r) * (double)o->link_us +
+                  evicted_us * (double)obvious_evicted(r, i->slot));
     o->score_us -= i->id == r->request.session ? 10000 : 0;
     o->late =
         r->request.slo_ttft_us > 0 && o->latest_us > r->request.slo_ttft_us;
@@ -1340,22 +1363,11 @@ static double obvious_equal_us(const struct rig *r, uint32_t usable,
 /* Of equal ones. */
 static bool obvious_precedes(const struct rig *r,
                              const struct prefill_estimate *a,
-                             const struct prefill_estimate *b, uint32_t usable)
+                             const struct prefill_estimate *b)
 {
-    const struct prefill_estimate *two[] = {a, b};
-    int64_t over[2];
+    bool over[] = {obvious_evicted(r, a->slot) > 0,
+                   obvious_evicted(r, b->slot) > 0};
 
-    for (int k = 0; k < 2; k++) {
-        uint32_t slot = two[k]->slot, local = held(r, slot, usable);
-
-        if (r->pending.blocks[slot] > local)
-            local = r->pending.blocks[slot];
-        if (local > usable)
-            local = usable;
-        over[k] = ((int64_t)prefix_index_held(r->index, slot) - local) * BLOCK +
-                      r->request.n_tokens >
-                  5000;
-    }
     if (over[0] != over[1])
         return over[1];
     if (a->last_prefill != b->last_prefill)
@@ -1364,7 +1376,7 @@ static bool obvious_precedes(const struct rig *r,
 }
 
 /* Compares a decision with the obvious one. */
-static bool as_obvious(struct rig *r, unsigned *left_out)
+static bool as_obvious(struct rig *r, double token_us, unsigned *left_out)
 {
     uint32_t usable = (uint32_t)((r->request.n_tokens - 1) / BLOCK);
     struct sender senders[SLOTS];
@@ -1374,6 +1386,7 @@ static bool as_obvious(struct rig *r, unsigned *left_out)
     uint32_t best_id;
     double price = obvious_price(r), equal_us;
 
+    evicted_us = (1.0 + price) * token_us;
     pool_pending_match(r->pool, r->keys, r->request.n_keys, &r->pending);
     schedule_decide(r->scheduler, &r->request, &r->decision);
     for (size_t c = 0; c < r->decision.n_candidates; c++) {
@@ -1411,8 +1424,7 @@ static bool as_obvious(struct rig *r, unsigned *left_out)
 
         if (!e->queue_full && !e->too_long && !all[c].late &&
             (double)(all[c].score_us - best_o->score_us) <= equal_us &&
-            all[c].link_us <= best_o->link_us &&
-            obvious_precedes(r, e, best, usable))
+            all[c].link_us <= best_o->link_us && obvious_precedes(r, e, best))
             best = e;
     }
     best_id = best ? best->instance : POOL_NO_INSTANCE;
@@ -1568,7 +1580,7 @@ RIG_TEST(test_shared_block, "plan", 0, false)
     CU_ASSERT_EQUAL(got[4], 20);
 }
 
-/* What evicts nothing comes first, whosever turn it is. */
+/* A placement that evicts nothing comes first, whosever turn it is. */
 RIG_TEST(test_free_first, "plan", 0, false)
 {
     for (int k = 0; k < 3; k++)
@@ -1803,6 +1815,86 @@ static void test_waits_for_dead_link(void)
     links = false;
 }
 
+/* Accepts a prompt of 20 blocks twice, whose blocks leave at once. Returns what
+ * each token that is evicted then costs: the time of those computed again. */
+static double ask_twice(struct rig *r)
+{
+    const struct schedule_request request = r->request;
+    double evicted = 0.0, again = 0.0, us = 0.0;
+    uint64_t keys[20];
+
+    for (uint64_t k = 0; k < 20; k++)
+        keys[k] = 500000 + k;
+    r->request = (struct schedule_request){.request_id = 99,
+                                           .keys = keys,
+                                           .n_keys = 20,
+                                           .n_tokens = 20 * BLOCK + 1,
+                                           .max_output_tokens = 1,
+                                           .now_us = request.now_us};
+    for (int n = 0; n < 2; n++) {
+        int64_t all = 0;
+
+        schedule_decide(r->scheduler, &r->request, &r->decision);
+        if (r->decision.verdict != SCHEDULE_ACCEPT)
+            break;
+        memset(r->pending.blocks, 0, SLOTS * sizeof(*r->pending.blocks));
+        evicted += (double)obvious_evicted(r, r->decision.chosen.slot);
+        for (int k = 0; n > 0 && k < 4; k++) { /* pieces of five blocks */
+            again += 5 * BLOCK;
+            us += (double)cost_model_prefill_us(&r->cost, 5 * BLOCK,
+                                                k * 5 * BLOCK, NULL);
+        }
+        COMMIT(r, decision);
+        CU_ASSERT_EQUAL(pool_prefill_cancel(r->pool, r->decision.prefill, 99,
+                                            r->request.now_us),
+                        0);
+        for (uint32_t slot = 0; slot < pool_slots(r->pool); slot++)
+            all += (int64_t)prefix_index_held(r->index, slot) * BLOCK;
+        if (evicted > (double)all || again > (double)all) {
+            evicted /= 2;
+            again /= 2;
+            us /= 2;
+        }
+    }
+    r->request = request;
+    return us > 0.0 ? us / fmax(evicted, again) : 0.0;
+}
+
+/* A prompt was computed, evicted, and computed again: 10 us for each token,
+ * while twice as many left. Another copy of ten blocks would evict as many,
+ * so the prompt waits 3 ms for the instance that has them; not for one with
+ * room, nor where evictions have no price. */
+static void test_evicted(void)
+{
+    for (int i = 0; i < 3; i++) {
+        bool priced = i > 0, room = i > 1;
+        struct rig r;
+
+        rig_init(&r, "plan", 0, false);
+        scheduler_free(r.scheduler);
+        r.scheduler =
+            with_options(&r, "evict_price", priced, "queue_price", 0.25);
+        for (int k = 0; k < 2; k++) {
+            (void)add(&r, 1e9, 0);
+            fill(&r, (uint32_t)k, 50);
+        }
+        CU_ASSERT_EQUAL(ask_twice(&r), 5.0);
+        if (room)
+            (void)add(&r, 1e9, 0);
+        hold(&r, 0, TIER_DEVICE, 0, 10);
+        CU_ASSERT_EQUAL(
+            pool_prefill_accept(r.pool, r.ids[0],
+                                &(struct pool_prefill_request){
+                                    .request_id = 7, .predicted_us = 3000}),
+            0);
+        schedule_decide(r.scheduler, &r.request, &r.decision);
+        CU_ASSERT_EQUAL(r.decision.prefill, r.ids[room ? 2 : priced ? 0 : 1]);
+        CU_ASSERT_EQUAL(r.decision.chosen.evicted_tokens,
+                        priced ? 0 : 10 * BLOCK);
+        rig_fini(&r);
+    }
+}
+
 static void test_obvious(void)
 {
     static const char *const orders[] = {"fifo", "uncached_first",
@@ -1827,7 +1919,7 @@ static void test_obvious(void)
         random_traffic(&r);
         r.request.slo_tbt_us =
             coupled ? 0 : pick(0, 1) * INT64_C(1000000000000);
-        if (!as_obvious(&r, &left_out)) {
+        if (!as_obvious(&r, pick(0, 1) ? ask_twice(&r) : 0.0, &left_out)) {
             printf("SCHEDULE_PLAN_SEED=%llu\n", (unsigned long long)at);
             bad++;
         }
@@ -1848,6 +1940,7 @@ static const struct suite_test tests[] = {
     {"shared block", test_shared_block},
     {"free memory first", test_free_first},
     {"real hit", test_real_hit},
+    {"what is evicted", test_evicted},
     {"price of links", test_link_price},
     {"short answers", test_short_answers},
     {"waits for a link", test_waits_for_link},

@@ -153,9 +153,9 @@ static struct rig *draw(uint64_t of, bool in_pool)
 
 /* A decision may depend on when steps are heard of, if lengths are learnt, and
  * what a view has learnt on which of two prefills that end together it hears of
- * first. */
-static const struct policy_setting plain_settings[] = {{"lengths", 0},
-                                                       {"correction", 0}};
+ * first. A view learns the cost of evictions from its own requests alone. */
+static const struct policy_setting plain_settings[] = {
+    {"lengths", 0}, {"correction", 0}, {"evict_price", 0}};
 
 /* How sure a view is depends on what came of its own requests. */
 static void forget_forecasts(struct sim_record *records)
@@ -178,7 +178,7 @@ static void test_no_delay(void)
 
         r->config.policy = policies[i % 3];
         r->config.settings = plain_settings;
-        r->config.n_settings = 2;
+        r->config.n_settings = 3;
         r->config.slo_ttft_us = i % 4 == 0 ? 100000 : 0;
         r->cluster.max_waiting = r->cluster.decode_max_batch = REQUESTS;
         r->cluster.decode_kv_tokens = 10000000;
@@ -215,7 +215,7 @@ static void test_price(void)
         r->cluster.decode_nodes = 0;
         r->cluster.max_waiting = REQUESTS;
         r->config.settings = plain_settings;
-        r->config.n_settings = 2;
+        r->config.n_settings = 3;
         r->cluster.cost.prefill[1] = 2000; /* minutes of too much work */
         r->config.slo_ttft_us = 20000000;
         r->config.speed = 0.04;

@@ -108,9 +108,9 @@ struct prefill_estimate {
     bool tbt_late;   /* planned: it makes a decode there miss its TBT SLO */
     bool spared;     /* not eligible: a decode instance that would compute for
                         longer than the request gains */
-    uint64_t last_prefill; /* planned: as in struct pool_instance */
-    bool evicts; /* planned, where candidates are equal: its blocks have no room
-                    beside those cached there */
+    uint64_t last_prefill;  /* planned: as in struct pool_instance */
+    int64_t evicted_tokens; /* planned: cached tokens that its blocks have no
+                               room beside */
     enum load_mode load_mode;
     uint32_t split_block; /* [local_blocks, split_block) is computed although
                              it is cached somewhere */

@@ -17,6 +17,7 @@
 
 #define POOL_NO_INSTANCE 0u /* an id that no instance has */
 #define POOL_NAME_BYTES 64
+#define POOL_KV_UNKNOWN (INT64_MAX / 4096) /* exceeds any real capacity */
 
 #define POOL_PAIRS 32u /* pair groups, 0 included */
 

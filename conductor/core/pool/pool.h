@@ -54,7 +54,7 @@ extern const struct pool_config pool_config_default;
 struct pool_instance_config {
     const char *name;           /* borrowed; cut to POOL_NAME_BYTES - 1 */
     unsigned role;              /* ROLE_*, at least one */
-    int64_t kv_capacity_tokens; /* above 0 */
+    int64_t kv_capacity_tokens; /* above 0; POOL_KV_UNKNOWN = unknown */
     double link_bytes_per_s;    /* first guess, at least 0 */
     double tier_bytes_per_s[LOAD_TIERS]; /* 0 = reads cost nothing; TIER_SHARED:
                                             0 = it reads no shared store */

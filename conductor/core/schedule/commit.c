@@ -205,6 +205,7 @@ int schedule_commit(struct scheduler *scheduler,
                                : request->max_output_tokens);
     schedule_pace_add(&scheduler->pace, schedule_spent_us(decision),
                       request->now_us);
+    schedule_evicted_count(scheduler, request, chosen->slot);
     book_all(scheduler, request, decision);
     return 0;
 }

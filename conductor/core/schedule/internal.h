@@ -2,6 +2,7 @@
 #ifndef CONDUCTOR_CORE_SCHEDULE_INTERNAL_H
 #define CONDUCTOR_CORE_SCHEDULE_INTERNAL_H
 
+#include "conductor/core/price/asked.h"
 #include "conductor/core/schedule/policy.h"
 #include "conductor/core/schedule/schedule.h"
 
@@ -26,6 +27,15 @@ struct schedule_pace {
     double tau_us, slower;
 };
 
+/* Sums of what accepted prompts evicted, and what of it was computed again.
+ * They fade: see evicted.c. */
+struct schedule_evicted {
+    struct asked seen;   /* pieces of accepted prompts */
+    double tokens;       /* evicted */
+    double again_tokens; /* computed again, though seen before */
+    double again_us;     /* time to compute these, by the model's cost model */
+};
+
 struct scheduler {
     struct estimate_model model;
     const struct schedule_policy *policy;
@@ -48,6 +58,7 @@ struct scheduler {
     struct decode_end *decode_ends; /* scratch */
     struct schedule_pace pace;
     struct price *price; /* NULL: nothing is priced */
+    struct schedule_evicted evicted;
 };
 
 /* Makes s->price if the policy's options enable it; all its times are
@@ -353,6 +364,29 @@ int64_t schedule_beside_tbt_us(const struct scheduler *s,
 int64_t schedule_fits_in_us(const struct scheduler *s,
                             const struct schedule_request *request,
                             const struct schedule_decision *decision);
+
+/* Makes the memory of seen prompts if the rules ask for it. Returns 0, or
+ * -ENOMEM. asked_fini() of it frees it. */
+[[nodiscard]] int schedule_evicted_init(struct scheduler *s);
+
+/* Returns the cached tokens, in whole blocks, that must leave the instance in a
+ * slot for the matched request's prompt. Where the capacity is unknown: all of
+ * the prompt that is not there. O(1). */
+int64_t schedule_evicted_tokens(const struct scheduler *s,
+                                const struct schedule_request *request,
+                                uint32_t usable_blocks, uint32_t slot);
+
+/* Counts an accepted request, just matched, that the instance in a slot
+ * prefills. Nothing without the rule weighs_evicted. Cost: O(instances), and a
+ * probe for each PRICE_PIECE_TOKENS. */
+void schedule_evicted_count(struct scheduler *s,
+                            const struct schedule_request *request,
+                            uint32_t slot);
+
+/* Returns the time (us) that is lost on average for each token that leaves: to
+ * compute again what was asked for again. At most the time to compute it, and 0
+ * while nothing was asked for again. */
+double schedule_evicted_us(const struct scheduler *s);
 
 /* schedule_pace_init(p, slower): starts without work; times are `slower` times
  * as long, 0 = unchanged. */

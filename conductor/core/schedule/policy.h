@@ -57,6 +57,7 @@ struct schedule_rules {
     double overhang_steps; /* decode steps that a decode may wait */
     double bypass;         /* room that later requests may take while a request
                               waits for room, in multiples of its need */
+    bool weighs_evicted;   /* the cost of evictions is learned */
     bool sees_links;       /* transfers accepted by links count */
     bool sees_pushes;      /* so do pushes to decode instances; the scheduler
                               sets it */

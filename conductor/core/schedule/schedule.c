@@ -84,7 +84,7 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
     s->decode_ends =
         calloc(pool_config(pool)->max_decodes, sizeof(*s->decode_ends));
     if (!s->admission || !s->state || !s->candidates || !s->decode_candidates ||
-        !s->decode_ends ||
+        !s->decode_ends || schedule_evicted_init(s) < 0 ||
         schedule_price_init(s, model->simulated.slowdown) < 0 ||
         prefix_match_init(&s->stored, prefix_index_max_instances(index)) < 0 ||
         prefix_match_init(&s->expected, prefix_index_max_instances(index)) <
@@ -101,6 +101,7 @@ void scheduler_free(struct scheduler *scheduler)
 {
     if (!scheduler)
         return;
+    asked_fini(&scheduler->evicted.seen);
     price_free(scheduler->price);
     free(scheduler->decode_ends);
     free(scheduler->decode_candidates);

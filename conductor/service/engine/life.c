@@ -20,9 +20,6 @@
 #define ANSWER_HEAD_BYTES 65536
 #define KEY_LINE "Authorization: Bearer %s\r\n"
 #define KV_BLOCKS_UNTOLD 8192
-/* The conductor delays no request for lack of KV: an engine has its own queue,
- * and knows its KV better. */
-#define KV_TOKENS_UNBOUNDED (INT64_MAX / 4096)
 
 int engine_read_key(const struct engine_config *config,
                     char line[ENGINE_AUTHORIZATION_BYTES],
@@ -106,7 +103,9 @@ static int join_pool(struct engine *e)
         .name = e->config->name,
         .role = role_of(e->config),
         .pair = e->config->kv_connector,
-        .kv_capacity_tokens = KV_TOKENS_UNBOUNDED,
+        /* The conductor delays no request for lack of KV: an engine has its
+         * own queue, and knows its KV better. */
+        .kv_capacity_tokens = POOL_KV_UNKNOWN,
         .block_tokens = (uint32_t)s->config.block_tokens,
         .order = queue_order_by_name("fifo"), /* vLLM's and SGLang's own */
     };

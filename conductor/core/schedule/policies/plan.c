@@ -2,12 +2,12 @@
  * plan: every prefill instance gets the load plan (load_plan.h) that finishes
  * first, from its own slow tiers and the best other holders. Candidates that
  * meet the TTFT SLO come first, then the lowest finishing time + engine work x
- * engine_price, less session_ms for the instance that served the request's
- * session last. Among candidates that predictions cannot tell from the best,
- * one that evicts nothing wins, then the instance whose last prefill came
- * longest ago, then the lower slot. On the chosen instance, loading all takes
- * the plan's place if it scores lower, unless computing all would end before
- * it.
+ * engine_price + the worth of what the blocks evict, less session_ms for the
+ * instance that served the request's session last. Among candidates that
+ * predictions cannot tell from the best, one that evicts nothing wins, then the
+ * instance whose last prefill came longest ago, then the lower slot. On the
+ * chosen instance, loading all takes the plan's place if it scores lower,
+ * unless computing all would end before it.
  *
  * A candidate without a worked-out plan has lower bounds of its end and its
  * engine's work. Its end is bounded twice: by its queue plus the computing
@@ -59,8 +59,8 @@ static uint32_t blocks_over(const struct scheduler *s,
 static void estimate_at_least(const struct scheduler *s,
                               const struct schedule_request *request,
                               const struct pool_instance *i,
-                              uint32_t local_blocks, uint32_t used_blocks,
-                              struct estimate_memo *memo,
+                              uint32_t usable_blocks, uint32_t local_blocks,
+                              uint32_t used_blocks, struct estimate_memo *memo,
                               struct prefill_estimate *out)
 {
     bool pair = i->pair > 0;
@@ -84,6 +84,8 @@ static void estimate_at_least(const struct scheduler *s,
     out->at_least = true;
     out->split_block = out->local_blocks;
     out->last_prefill = i->last_prefill;
+    out->evicted_tokens =
+        schedule_evicted_tokens(s, request, usable_blocks, i->slot);
     if (request->queue_most_us > 0 &&
         out->queue_most_us > request->queue_most_us)
         out->queue_full = true;
@@ -325,19 +327,14 @@ static void search_equals(struct search *f, size_t n)
     const struct prefill_estimate *first = f->best;
     struct prefill_estimate *next;
 
-    f->best->evicts =
-        plan_evicts(f->s, f->request, f->usable_blocks, f->best->slot);
     for (size_t c = 0; c < n; c++) {
         struct prefill_estimate *e = &f->s->candidates[c];
 
-        /* e->evicts is not set yet: beside a best that evicts nothing, only
-         * last_prefill and slot count. */
         if (!may_win(e) || !plan_equals(state, e, f->best) ||
             !plan_precedes(e, first))
             continue;
         if (e->at_least)
             raise_bound(f, e);
-        e->evicts = plan_evicts(f->s, f->request, f->usable_blocks, e->slot);
     }
     while ((next = next_of_equal(f, n, first))) {
         if (next->at_least)
@@ -374,8 +371,8 @@ static size_t estimate(struct scheduler *s,
 
         if (!schedule_may_prefill(s, request, i, ready[slot]))
             continue;
-        estimate_at_least(s, request, i, local, local > sent ? local : sent,
-                          &memo, e);
+        estimate_at_least(s, request, i, usable_blocks, local,
+                          local > sent ? local : sent, &memo, e);
         n++;
         queues.n_busy += i->n_waiting + i->n_running > 0;
         queues.n_waiting += i->n_waiting;
@@ -388,6 +385,7 @@ static size_t estimate(struct scheduler *s,
     queues.n_instances = n;
     state->engine_price = plan_engine_price(s, &queues, request->n_held);
     state->link_price = plan_link_price(s, request);
+    state->evicted_us = plan_evicted_us(s, state->engine_price);
     plan_set_room(s, request);
     for (size_t c = 0; c < n; c++) {
         struct prefill_estimate *e = &s->candidates[c];

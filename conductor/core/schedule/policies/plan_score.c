@@ -17,6 +17,9 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
     [PLAN_SESSION] = {"session_ms", "", 0, 1e6, false, 10,
                       "milliseconds to subtract from the score of the instance "
                       "that served the session's last request"},
+    [PLAN_EVICT_PRICE] = {"evict_price", "", 0, 1e6, false, 1,
+                          "seconds to add for each second that computing "
+                          "evicted blocks again is expected to take"},
     [PLAN_BESIDE_PRICE] = {"beside_price", "", 0, 1e6, false, 0.1,
                            "aggregated pools: seconds to add to wait_price for "
                            "each prefill that waits or runs on the instance"},
@@ -129,6 +132,7 @@ void plan_rules(const double *o, struct schedule_rules *out)
     out->spares_decodes = o[PLAN_BESIDE_TBT] > 0.0;
     out->overhang_steps = o[PLAN_OVERHANG];
     out->bypass = o[PLAN_BYPASS];
+    out->weighs_evicted = o[PLAN_EVICT_PRICE] > 0.0;
     out->sees_links = o[PLAN_LINKS] > 0.0;
     out->link_wait = o[PLAN_LINK_WAIT];
     out->link_last = o[PLAN_LINK_LAST] > 0.0;
@@ -195,6 +199,12 @@ double plan_link_price(const struct scheduler *s,
     if (s->rules.sees_pushes && request->slo_tbt_us <= 0 && busy < 1.0)
         idle = busy;
     return s->options[PLAN_LINK_PRICE] * (idle + busy);
+}
+
+double plan_evicted_us(const struct scheduler *s, double engine_price)
+{
+    return s->options[PLAN_EVICT_PRICE] * (1.0 + engine_price) *
+           schedule_evicted_us(s);
 }
 
 /* Seconds of waiting for each second of the engine's time. A second of a fast
@@ -287,6 +297,7 @@ void plan_set_score(const struct scheduler *s,
 
     if (e->link_us > 0)
         others_us += state->link_price * (double)e->link_us;
+    others_us += state->evicted_us * (double)e->evicted_tokens;
 
     /* A decode step under way must not make an idle instance preferred. */
     e->score_us = e->ttft_us - e->beside.step_us;
@@ -306,17 +317,6 @@ int64_t plan_equal_us(const struct scheduler *s, int64_t least_us)
         2.0 * CORRECTION_NOISE * (1.0 + state->engine_price) * (double)least_us;
 
     return us < (double)ESTIMATE_NEVER_US ? (int64_t)us : ESTIMATE_NEVER_US;
-}
-
-bool plan_evicts(const struct scheduler *s,
-                 const struct schedule_request *request, uint32_t usable_blocks,
-                 uint32_t slot)
-{
-    int64_t others = (int64_t)prefix_index_held(s->index, slot) -
-                     schedule_local_blocks(s, slot, usable_blocks);
-
-    return others * s->model.block_tokens + request->n_tokens >
-           pool_at(s->pool, slot)->kv_capacity_tokens;
 }
 
 void plan_set_tbt(const struct scheduler *s,

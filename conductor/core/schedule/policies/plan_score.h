@@ -12,6 +12,7 @@ enum {
     PLAN_QUEUE_PRICE,
     PLAN_LOAD_MODES,
     PLAN_SESSION,
+    PLAN_EVICT_PRICE,
     PLAN_BESIDE_PRICE,
     PLAN_HELD_PRICE,
     PLAN_ORDER,
@@ -53,6 +54,7 @@ struct plan_state {
     double engine_price; /* see schedule_decision */
     double link_price;   /* the same for each second of a link */
     double mean_speed;   /* mean speed of the candidates; 0 = all are alike */
+    double evicted_us;   /* the same for each token that is evicted */
     int64_t equal_us;    /* scores that differ by no more are equal */
     double room_price;   /* cost of each second that room to decode is held
                             before its KV comes */
@@ -90,6 +92,14 @@ double plan_engine_price(const struct scheduler *s,
  */
 double plan_link_price(const struct scheduler *s,
                        const struct schedule_request *request);
+
+/*
+ * Returns the seconds that requests wait for each token that a placement
+ * evicts: whoever asks for it again waits for its prefill, and others for that
+ * engine time.
+ *   engine_price  of plan_engine_price().
+ */
+double plan_evicted_us(const struct scheduler *s, double engine_price);
 
 /*
  * Writes the cost of late KV for a request without a TBT SLO. The request takes
@@ -138,12 +148,6 @@ static inline bool plan_before(const struct prefill_estimate *a,
  */
 int64_t plan_equal_us(const struct scheduler *s, int64_t least_us);
 
-/* Returns whether the instance in a slot lacks room for the request's blocks
- * beside the blocks known to be cached there. O(1). */
-bool plan_evicts(const struct scheduler *s,
-                 const struct schedule_request *request, uint32_t usable_blocks,
-                 uint32_t slot);
-
 /* Returns whether a candidate is as good as the best one: both in time, equal
  * scores, and no more use of others' links, so that no block is fetched for
  * nothing. Of a candidate with a lower bound: whether it may be as good. */
@@ -162,8 +166,8 @@ static inline bool plan_equals(const struct plan_state *state,
 static inline bool plan_precedes(const struct prefill_estimate *a,
                                  const struct prefill_estimate *b)
 {
-    if (a->evicts != b->evicts)
-        return b->evicts;
+    if ((a->evicted_tokens > 0) != (b->evicted_tokens > 0))
+        return b->evicted_tokens > 0;
     if (a->last_prefill != b->last_prefill)
         return a->last_prefill < b->last_prefill;
     return a->slot < b->slot;
