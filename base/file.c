@@ -8,8 +8,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 #define KEY_FILE_BYTES 4096
 /* Age of temporary files that are removed. */
@@ -141,11 +142,10 @@ static void remove_left(const char *path, time_t now_s)
         closedir(dir);
 }
 
-/* The temporary name contains the time, because a killed process may have left
- * a file of the same process id. */
+/* The temporary name contains the time in ns, because a killed process may have
+ * left a file of the same process id. */
 int file_output_open(struct file_output *o, const char *path)
 {
-    struct timespec now;
     struct stat about;
     int fd = -1;
     int rc = resolve(o, path);
@@ -158,10 +158,10 @@ int file_output_open(struct file_output *o, const char *path)
         o->file = fopen(path, "we");
         return o->file ? 0 : -errno;
     }
-    clock_gettime(CLOCK_REALTIME, &now);
-    remove_left(o->path, now.tv_sec);
-    snprintf(o->temporary, sizeof o->temporary, "%s.%ld.%lld%09ld.tmp", o->path,
-             (long)getpid(), (long long)now.tv_sec, now.tv_nsec);
+    int64_t now_us = clock_wall_us();
+    remove_left(o->path, now_us / 1000000);
+    snprintf(o->temporary, sizeof o->temporary, "%s.%ld.%lld000.tmp", o->path,
+             (long)getpid(), (long long)now_us);
     fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     o->file = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (o->file)

@@ -295,6 +295,11 @@ void frame_conn_free(struct frame_conn *c)
     frame_conn_destroy(c);
 }
 
+struct loop *frame_conn_loop(const struct frame_conn *c)
+{
+    return stream_loop_base(c->streams);
+}
+
 void frame_conn_take(struct frame_conn *c, uint32_t payload_bytes)
 {
     c->limits.payload_bytes = payload_bytes;

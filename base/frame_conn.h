@@ -24,6 +24,7 @@
 #define FRAME_CONN_ENDED "closed by the other side"
 
 struct frame_conn;
+struct loop;
 struct dns;
 struct stream_loop;
 
@@ -70,6 +71,9 @@ struct frame_conn *frame_conn_connect(struct stream_loop *streams,
                                       const struct frame_conn_limits *limits,
                                       const struct frame_conn_ops *ops,
                                       void *arg);
+
+/* frame_conn_loop(c): returns its loop, borrowed. */
+struct loop *frame_conn_loop(const struct frame_conn *c);
 
 /* frame_conn_free(c): closes at once without a callback. Allowed inside
  * callbacks. NULL is a no-op. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/loop/loop.h"
 
 static void send_proof(struct handshake *hs, struct frame_conn *conn,
                        enum secret_side side)
@@ -30,8 +31,7 @@ int handshake_connect(struct handshake *hs, const struct secret *secret,
     struct wire_buf buf;
 
     *hs = (struct handshake){.secret = secret};
-    if (secret_nonce(m.nonce))
-        return -EIO;
+    loop_random_bytes(frame_conn_loop(conn), m.nonce, sizeof(m.nonce));
     wire_buf_init(&buf, 4096);
     msg_hello_pack(&buf, 0, &m);
     int rc = buf.failed
@@ -114,21 +114,18 @@ int handshake_answer(struct handshake *hs, struct frame_conn *conn,
     ((r)->code = (error_code), (r)->was_frame = (of_frame), \
      error_say((r)->why, sizeof((r)->why), -1, __VA_ARGS__))
 
-static int challenge(struct handshake *hs, struct frame_conn *conn,
-                     struct handshake_refusal *r)
+static void challenge(struct handshake *hs, struct frame_conn *conn)
 {
     struct msg_challenge m;
     struct wire_buf buf;
 
-    if (secret_nonce(hs->nonce))
-        return refuse(r, PROTO_E_INTERNAL, false, "no random numbers");
+    loop_random_bytes(frame_conn_loop(conn), hs->nonce, sizeof(hs->nonce));
     memcpy(m.nonce, hs->nonce, sizeof(m.nonce));
     wire_buf_init(&buf, 4096);
     msg_challenge_pack(&buf, 0, &m);
     frame_conn_send(conn, &buf);
     wire_buf_fini(&buf);
     hs->challenged = true;
-    return 0;
 }
 
 static int on_hello(struct handshake *hs, struct frame_conn *conn,
@@ -153,7 +150,8 @@ static int on_hello(struct handshake *hs, struct frame_conn *conn,
         return 1;
     if (secret_digest(payload, h->length, hs->digest))
         return refuse(r, PROTO_E_INTERNAL, false, "cannot compute a digest");
-    return challenge(hs, conn, r);
+    challenge(hs, conn);
+    return 0;
 }
 
 int handshake_accept(struct handshake *hs, struct frame_conn *conn,

@@ -6,7 +6,6 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -54,14 +53,14 @@ int log_enabled(enum log_level level)
 
 static void put_time(char out[TIME_BYTES])
 {
-    struct timeval tv;
+    int64_t us = clock_wall_us();
+    const time_t now_s = us / 1000000;
     struct tm tm;
     char s[TIME_BYTES - 8];
 
-    gettimeofday(&tv, NULL);
-    gmtime_r(&tv.tv_sec, &tm);
+    gmtime_r(&now_s, &tm);
     strftime(s, sizeof(s), "%Y-%m-%dT%H:%M:%S", &tm);
-    snprintf(out, TIME_BYTES, "%s.%03dZ", s, (int)(tv.tv_usec / 1000));
+    snprintf(out, TIME_BYTES, "%s.%03dZ", s, (int)(us % 1000000 / 1000));
 }
 
 /* Returns the line's length; 0 = no UTF-8, or out of memory. */

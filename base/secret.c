@@ -6,7 +6,6 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <openssl/rand.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,9 +115,4 @@ bool secret_proves(const struct secret *s, enum secret_side side,
 
     return secret_prove(s, side, nonce, digest, good) == 0 &&
            CRYPTO_memcmp(good, proof, sizeof(good)) == 0;
-}
-
-int secret_nonce(uint8_t out[PROTO_NONCE_BYTES])
-{
-    return RAND_bytes(out, PROTO_NONCE_BYTES) == 1 ? 0 : -EIO;
 }

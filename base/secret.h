@@ -57,7 +57,4 @@ bool secret_proves(const struct secret *s, enum secret_side side,
                    const uint8_t digest[PROTO_PROOF_BYTES],
                    const uint8_t proof[PROTO_PROOF_BYTES]);
 
-/* secret_nonce(out): fills out with random bytes. Returns 0 or -EIO. */
-[[nodiscard]] int secret_nonce(uint8_t out[PROTO_NONCE_BYTES]);
-
 #endif

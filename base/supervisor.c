@@ -8,8 +8,9 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 #define FIRST_FD 3 /* SD_LISTEN_FDS_START */
 #define FDS_MAX 16
@@ -90,12 +91,10 @@ void supervisor_say(const char *state)
 
 void supervisor_reloads(void)
 {
-    struct timespec now = {0};
     char text[MESSAGE_BYTES];
 
-    clock_gettime(CLOCK_MONOTONIC, &now);
     snprintf(text, sizeof(text), "RELOADING=1\nMONOTONIC_USEC=%lld",
-             (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
+             (long long)clock_now_us());
     supervisor_say(text);
 }
 

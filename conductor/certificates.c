@@ -1,9 +1,9 @@
 /* The certificates of the listeners for clients and workers. */
 #include <errno.h>
 #include <openssl/ssl.h>
-#include <time.h>
 
 #include "base/certificate.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "conductor/internal.h"
 
@@ -15,7 +15,8 @@ static void tell_span(const struct certificate_files *files,
     const struct certificate_span span = certificate_span(certificate);
     char text[160];
 
-    if (certificate_span_warning(&span, time(NULL), text, sizeof(text)))
+    if (certificate_span_warning(&span, clock_wall_us() / 1000000, text,
+                                 sizeof(text)))
         log_warn("%s: \"%s\": %s, and reload", files->certificate_option,
                  files->certificate, text);
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/entropy.h"
 #include "base/log.h"
 #include "base/loop/ops.h"
 
@@ -23,6 +24,7 @@ struct libevent {
     struct loop loop;
     struct event_base *base;
     struct event limit; /* of loop_turn() */
+    struct entropy_store random;
 };
 
 static struct libevent *libevent_of(const struct loop *loop)
@@ -164,6 +166,16 @@ static int64_t now_us(const struct loop *)
     return clock_now_us();
 }
 
+static int64_t wall_us(const struct loop *)
+{
+    return clock_wall_us();
+}
+
+static uint64_t random_number(struct loop *loop)
+{
+    return entropy_next(&libevent_of(loop)->random);
+}
+
 static int64_t turn_us(const struct loop *loop)
 {
     struct timeval now;
@@ -188,6 +200,8 @@ static const struct loop_ops libevent_ops = {
     .stop = stop,
     .turn = turn,
     .now_us = now_us,
+    .wall_us = wall_us,
+    .random = random_number,
     .turn_us = turn_us,
     .timer_init = timer_init,
     .timer_start = timer_start,

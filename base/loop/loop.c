@@ -2,6 +2,7 @@
 #include "base/loop/loop.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -31,6 +32,28 @@ int loop_turn(struct loop *loop, int64_t wait_us)
 int64_t loop_now_us(const struct loop *loop)
 {
     return loop->ops->now_us(loop);
+}
+
+int64_t loop_wall_us(const struct loop *loop)
+{
+    return loop->ops->wall_us(loop);
+}
+
+uint64_t loop_random(struct loop *loop)
+{
+    return loop->ops->random(loop);
+}
+
+void loop_random_bytes(struct loop *loop, uint8_t *out, size_t n)
+{
+    while (n > 0) {
+        uint64_t number = loop_random(loop);
+        size_t part = n < sizeof(number) ? n : sizeof(number);
+
+        memcpy(out, &number, part);
+        out += part;
+        n -= part;
+    }
 }
 
 int64_t loop_turn_us(const struct loop *loop)

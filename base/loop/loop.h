@@ -8,9 +8,10 @@
  *   struct loop_watch  a descriptor that can be read or written; a signal
  *   struct loop_bell   a call that any thread asks for
  *
- * All three are members of their owners' structs: starting one allocates
- * nothing that has to be freed. A turn of the loop takes what the kernel
- * reports and what is due, calls each, and then everything deferred meanwhile.
+ * It also has the clocks and the random numbers of its process. All three are
+ * members of their owners' structs: starting one allocates nothing that has to
+ * be freed. A turn of the loop takes what the kernel reports and what is due,
+ * calls each, and then everything deferred meanwhile.
  *
  * Rules: only the loop's own thread calls these functions, except loop_ring().
  * A call may stop, start and free its own timer or watch, or any other: a
@@ -21,6 +22,7 @@
 #define BASE_LOOP_LOOP_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct loop;
@@ -82,6 +84,15 @@ int loop_turn(struct loop *loop, int64_t wait_us);
 
 /* Returns the loop's time: microseconds of its monotonic clock. */
 int64_t loop_now_us(const struct loop *loop);
+
+/* Returns the time of day: microseconds since 1970 in UTC. It may jump. */
+int64_t loop_wall_us(const struct loop *loop);
+
+/* Returns a random number that nobody can guess. */
+uint64_t loop_random(struct loop *loop);
+
+/* Fills out[n] with such numbers. */
+void loop_random_bytes(struct loop *loop, uint8_t *out, size_t n);
 
 /* Returns a time that is the same through a turn and differs between turns; it
  * belongs to no other clock. */

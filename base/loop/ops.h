@@ -14,6 +14,8 @@ struct loop_ops {
     void (*stop)(struct loop *loop);
     int (*turn)(struct loop *loop, int64_t wait_us);
     int64_t (*now_us)(const struct loop *loop);
+    int64_t (*wall_us)(const struct loop *loop);
+    uint64_t (*random)(struct loop *loop);
     int64_t (*turn_us)(const struct loop *loop);
     void (*timer_init)(struct loop_timer *t);
     int (*timer_start)(struct loop_timer *t, int64_t us);

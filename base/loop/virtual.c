@@ -347,6 +347,21 @@ static int64_t now_us(const struct loop *loop)
     return loop_of(loop)->time->now_us;
 }
 
+static int64_t wall_us(const struct loop *loop)
+{
+    return loop_of(loop)->wall_ahead_us + now_us(loop);
+}
+
+/* splitmix64 (Steele, Lea, Flood, 2014) */
+static uint64_t random_number(struct loop *loop)
+{
+    uint64_t z = loop_of(loop)->random += 0x9e3779b97f4a7c15u;
+
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
 static void free_loop(struct loop *loop)
 {
     virtual_process_free(loop_of(loop)->process);
@@ -359,6 +374,8 @@ static const struct loop_ops virtual_ops = {
     .stop = stop,
     .turn = turn,
     .now_us = now_us,
+    .wall_us = wall_us,
+    .random = random_number,
     .turn_us = now_us,
     .timer_init = timer_init,
     .timer_start = timer_start,
@@ -405,5 +422,13 @@ struct loop *virtual_loop_new(struct virtual_time *t)
     l->loop.ops = &virtual_ops;
     l->loop.net = &virtual_net_ops;
     l->time = t;
+    l->wall_ahead_us = VIRTUAL_WALL_US;
+    l->random = (uint64_t)t->tie(t->arg) << 32;
+    l->random |= t->tie(t->arg);
     return &l->loop;
+}
+
+void virtual_loop_set_wall(struct loop *loop, int64_t to_us)
+{
+    loop_of(loop)->wall_ahead_us = to_us - now_us(loop);
 }

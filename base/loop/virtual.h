@@ -8,7 +8,7 @@
  * A timer runs a microsecond after it was started at the earliest, so calls
  * deferred before that come first, as in a loop of libevent. Descriptors are
  * numbers: the kernel knows none of them, and virtual_ready() reports them.
- * Signals do not come.
+ * Signals do not come. A loop's random numbers follow from tie().
  */
 #ifndef BASE_LOOP_VIRTUAL_H
 #define BASE_LOOP_VIRTUAL_H
@@ -34,6 +34,11 @@ int64_t virtual_time_us(const struct virtual_time *time);
 /* Makes the first call that is due by until_us, at its time. Returns false if
  * there is none: it is until_us then. O(log n) of the calls that wait. */
 bool virtual_time_step(struct virtual_time *time, int64_t until_us);
+
+/* Sets the time of day of the loop's process to to_us, in us since 1970.
+ * Before, it is VIRTUAL_WALL_US plus the virtual time. */
+#define VIRTUAL_WALL_US INT64_C(1767225600000000) /* 2026-01-01 */
+void virtual_loop_set_wall(struct loop *loop, int64_t to_us);
 
 /* Stops a process until until_us: nothing of its loop is called before. A time
  * in the past lets it go on. */

@@ -11,6 +11,8 @@ struct virtual_loop {
     struct loop loop;
     struct virtual_time *time;
     int64_t paused_until_us;
+    int64_t wall_ahead_us; /* of the virtual time */
+    uint64_t random;       /* a state of splitmix64 */
     bool stopped;
     struct virtual_process *process; /* its sockets; NULL = it has no net */
 };

@@ -1,6 +1,5 @@
 /* A connection's steps, losses and retries. */
 #include "base/dns.h"
-#include "base/entropy.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
 #include "base/redis/internal.h"
@@ -47,7 +46,7 @@ static void rest(struct redis *r)
     }
     redis_deadline(r, r->directed
                           ? DIRECTED_PAUSE_US
-                          : r->pause_us / 2 + (int64_t)(entropy_u64() %
+                          : r->pause_us / 2 + (int64_t)(loop_random(r->loop) %
                                                         (uint64_t)r->pause_us));
     r->pause_us *= 2;
     if (r->pause_us > LONGEST_PAUSE_US)

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/entropy.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
 #include "conductor/cluster/internal.h"
@@ -101,7 +100,7 @@ struct cluster *cluster_new(struct loop *loop, struct dns *dns,
     c->arg = arg;
     LIST_INIT(&c->pools);
     do
-        c->self.id = entropy_u64();
+        c->self.id = loop_random(loop);
     while (c->self.id == 0);
     c->self.model = *options->model ? names_of_text(options->model) : 0;
     member_id(c->self.id, c->id);

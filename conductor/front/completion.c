@@ -13,8 +13,8 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/loop/loop.h"
 #include "base/text.h"
 #include "conductor/front/keepalive.h"
 #include "conductor/front/openai/reply.h"
@@ -285,7 +285,7 @@ static struct completion *completion_new(struct front *front,
         .kind = request->kind,
         .id = "",
         .model = service_model(front->native)->name,
-        .created_s = time(NULL),
+        .created_s = loop_wall_us(front->loop) / 1000000,
         .usage_follows = request->include_usage,
         .usage_each = request->usage_each,
     };

@@ -5,7 +5,6 @@
 #ifndef CONDUCTOR_SERVICE_MODELS_H
 #define CONDUCTOR_SERVICE_MODELS_H
 
-#include "base/entropy.h"
 #include "base/loop/loop.h"
 #include "conductor/service/drains.h"
 #include "conductor/service/fleet/fleet.h"
@@ -42,7 +41,6 @@ struct models {
     struct cluster *cluster;   /* NULL = no other conductors */
     struct history *history;   /* never NULL once started */
     uint64_t decided;          /* decisions, counted for explain/ */
-    struct entropy_store ids;  /* for requests */
     size_t reply_bytes;        /* all kept replies to prefill legs; <=
                                   config.max_body_total_bytes */
 };

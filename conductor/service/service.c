@@ -3,11 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/address.h"
 #include "base/bug.h"
-#include "base/entropy.h"
 #include "base/error.h"
 #include "base/listener.h"
 #include "base/log.h"
@@ -63,16 +61,16 @@ static void on_tick(void *arg)
  * place in the lower half of the numbers: a worker that still acts for an
  * earlier conductor must not meet its ids again. The slot survives, because
  * using up the other half takes longer than any machine lasts. */
-static uint64_t first_attempt(uint64_t max_requests)
+static uint64_t first_attempt(struct loop *loop, uint64_t max_requests)
 {
-    return 1 + entropy_u64() % (UINT64_MAX / 2 / max_requests);
+    return 1 + loop_random(loop) % (UINT64_MAX / 2 / max_requests);
 }
 
 static void service_lists_init(struct service *s)
 {
     TAILQ_INIT(&s->requests.inbox);
     TAILQ_INIT(&s->engines.pairs);
-    tickets_init(&s->tickets);
+    tickets_init(&s->tickets, loop_random(s->loop));
     dispatch_init(&s->dispatch);
     warm_init(&s->native.warm, &s->dispatch, 0);
     s->dispatch.max_retries = (uint32_t)s->config.max_retries;
@@ -81,9 +79,9 @@ static void service_lists_init(struct service *s)
     s->model.name = s->config.model;
     s->model.policy = s->config.policy;
     s->model.block_tokens = (uint32_t)s->config.block_tokens;
-    s->model.created_s = time(NULL);
+    s->model.created_s = loop_wall_us(s->loop) / 1000000;
     s->requests.first_attempt = s->requests.next_attempt =
-        first_attempt((uint64_t)s->config.max_in_flight);
+        first_attempt(s->loop, (uint64_t)s->config.max_in_flight);
 }
 
 static int service_alloc(struct service *s)
@@ -98,7 +96,7 @@ static int service_alloc(struct service *s)
     pool.max_waiting = (uint32_t)c->max_queue_per_instance;
     pool.max_running = MAX_RUNNING;
     pool.max_decodes = MAX_DECODES;
-    pool.seed = entropy_u64();
+    pool.seed = loop_random(s->loop);
     pool.order = queue_order_by_name(policy_queue_order(
         &rules, c->queue_order,
         c->pool != CONFIG_POOL_AGGREGATED && c->step_tokens > 0));
@@ -110,7 +108,7 @@ static int service_alloc(struct service *s)
         .max_instances = (uint32_t)c->max_instances + 1, /* + 1 for the store */
         .max_bytes = (uint64_t)c->index_mib << 20,
         .evicts = true,
-        .seed = entropy_u64(),
+        .seed = loop_random(s->loop),
     };
     s->requests.size = (uint32_t)c->max_in_flight;
     s->pool = pool_new(&pool);

@@ -3,12 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/dns.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "conductor/service/access/log.h"
 #include "conductor/service/engine/costs.h"
 #include "conductor/service/history/history.h"
@@ -157,7 +157,7 @@ struct models *models_new(struct loop *loop, const struct config *config,
     models->config = *config;
     models->history = history_new();
     TAILQ_INIT(&models->fleet.entries);
-    models->start_s = (double)time(NULL);
+    models->start_s = (double)(loop_wall_us(loop) / 1000000);
     metrics_init(&models->past.metrics);
     if (!models->history)
         error_say(err, CONFIG_ERROR_MAX, -ENOMEM, "out of memory");

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/entropy.h"
 #include "base/log.h"
 #include "workers/disk/tier/tier.h"
 
@@ -43,6 +44,11 @@ struct shape {
 static int64_t read_clock_us(const struct loop *)
 {
     return clock_now_us();
+}
+
+static uint64_t random_number(struct loop *)
+{
+    return entropy_u64();
 }
 
 static const struct shape shapes[] = {
@@ -270,6 +276,7 @@ static int open_slab(struct bench *b, const struct shape *s)
              (int)getpid());
     b->config = (struct disk_tier_config){
         .now_us = read_clock_us,
+        .random = random_number,
         .path = b->path,
         .geometry = {.fingerprint = 1,
                      .block_bytes = s->layers * s->layer_bytes,

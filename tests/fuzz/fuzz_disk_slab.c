@@ -13,6 +13,7 @@
 #include <xxhash.h>
 
 #include "base/clock.h"
+#include "base/entropy.h"
 #include "base/log.h"
 #include "tests/unit/disk_check.h"
 #include "workers/disk/tier/tier.h"
@@ -28,6 +29,11 @@ static const struct disk_geometry geometry = {
 static int64_t now_us(const struct loop *)
 {
     return clock_now_us();
+}
+
+static uint64_t random_number(struct loop *)
+{
+    return entropy_u64();
 }
 
 static void seal(uint8_t *page)
@@ -106,6 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     struct disk_tier_config config = {
         .now_us = now_us,
+        .random = random_number,
         .path = path,
         .bytes = disk_slab_bytes(&geometry, SLOTS),
         .geometry = geometry,

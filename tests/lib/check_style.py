@@ -10,7 +10,8 @@
     waits" or "Likewise for links", but "Returns whether ..".
     Folders in MOST_PRONOUNS may have as many of these as it says, never more;
   - only the files that base/DESIGN.md lists include libevent's headers, read
-    the machine's clock or call the kernel's sockets: all others ask the loop
+    the machine's clocks, draw its random numbers or call the kernel's sockets:
+    all others ask the loop
     (BEHIND_LOOP).
 
 usage: check_style.py [FILE...]    (default: every C file of the clone)
@@ -144,9 +145,15 @@ BEHIND_LOOP = (
     ('## Who may include libevent',
      re.compile('#include (<event2/|"base/loop/libevent.h")'), ('tests/',),
      'use base/loop/loop.h'),
-    ("## Who may read the machine's clock",
-     re.compile('#include "base/clock.h"'), ('base/', 'tests/', 'tools/'),
-     'use loop_now_us()'),
+    ("## Who may read the machine's clocks",
+     re.compile(r'#include "base/clock\.h"'
+                r'|.*(?<![\w.>])(clock_gettime|gettimeofday|timespec_get)\('
+                r'|.*(?<![\w.>])time\((NULL|0|&)'), ('tests/', 'tools/'),
+     'use loop_now_us() or loop_wall_us()'),
+    ("## Who may draw the machine's random numbers",
+     re.compile(r'#include "base/entropy\.h"|.*(?<![\w.>])(getrandom|getentropy'
+                r'|arc4random|RAND_bytes|s?rand|random|[dlm]rand48)\('),
+     ('tests/', 'tools/'), 'use loop_random()'),
     ("## Who may call the kernel's sockets",
      re.compile(r'.*(?<![\w.>])(socket(pair)?|connect|accept4|bind|listen|shutdown'
                 r'|(get|set)sockopt|get(sock|peer)name'

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/entropy.h"
 #include "base/loop/loop.h"
 #include "base/loop/virtual.h"
 #include "base/redis/redis.h"
@@ -117,13 +116,6 @@ void world_pause(unsigned who, int64_t until_us)
 bool world_is_paused(unsigned who)
 {
     return world.paused_until_us[who] > world_now_us();
-}
-
-/* --- in place of base ----------------------------------------------------- */
-
-uint64_t entropy_u64(void)
-{
-    return random_u64(&world.random);
 }
 
 /* --- in place of base/redis ----------------------------------------------- */

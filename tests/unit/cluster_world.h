@@ -1,7 +1,7 @@
 /*
  * A loop, a clock and a Redis for several conductors in one process, which a
  * test plays: the loops are base/loop/virtual.h, and the rest stands
- * in for base/entropy and base/redis. Everything follows from the seed of
+ * in for base/redis. Everything follows from the seed of
  * world_begin().
  *
  * The Redis has one stream, which keeps few entries, and one registry. What its

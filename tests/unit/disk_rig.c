@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/entropy.h"
 #include "tests/unit/disk_check.h"
 
 #define LAYERS 3u
@@ -19,12 +20,18 @@ static int64_t now_us(const struct loop *)
     return clock_now_us();
 }
 
+static uint64_t random_number(struct loop *)
+{
+    return entropy_u64();
+}
+
 void disk_rig_init(struct disk_rig *rig, uint64_t layer_bytes, uint32_t slots)
 {
     const char *tmp = getenv("TMPDIR");
 
     *rig = (struct disk_rig){
         .config = {.now_us = now_us,
+                   .random = random_number,
                    .geometry = {.fingerprint = 77,
                                 .block_bytes = LAYERS * layer_bytes,
                                 .block_tokens = RIG_TOKENS,

@@ -24,6 +24,11 @@ int64_t clock_now_us(void)
     return fake_now_us;
 }
 
+int64_t clock_wall_us(void)
+{
+    return fake_now_us;
+}
+
 void fake_links_watch(fake_sent_fn *sent, void *arg)
 {
     on_sent = sent;

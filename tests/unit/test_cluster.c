@@ -44,6 +44,11 @@ int64_t clock_now_us(void)
     return now_us;
 }
 
+int64_t clock_wall_us(void)
+{
+    return now_us;
+}
+
 struct redis *redis_new(struct loop *, struct dns *, const struct redis_url *,
                         const struct redis_options *options,
                         struct redis_watch watch)

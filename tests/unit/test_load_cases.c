@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/entropy.h"
 #include "base/log.h"
 #include "tests/unit/disk_check.h"
 #include "tests/unit/engine_rig.h"
@@ -102,12 +103,18 @@ static int64_t now_us(const struct loop *)
     return rig_now_us;
 }
 
+static uint64_t random_number(struct loop *)
+{
+    return entropy_u64();
+}
+
 static void start(struct world *w)
 {
     const struct engine_kv_layout *l = engine_kv_layout(w->engine);
     char err[256] = "";
     struct disk_tier_config dc = {
         .now_us = now_us,
+        .random = random_number,
         .path = w->path,
         .bytes = 24 * (l->block_bytes + 4096) + 65536,
         .geometry = {.fingerprint = l->fingerprint,

@@ -462,6 +462,91 @@ static void test_patience(void)
     close(fd[1]);
 }
 
+/* --- clocks and random numbers -------------------------------------------- */
+
+static void test_virtual_wall(void)
+{
+    uint32_t n = 0;
+    struct virtual_time *time = virtual_time_new(500, in_order, &n);
+    struct loop *a = time ? virtual_loop_new(time) : NULL;
+    struct loop *b = time ? virtual_loop_new(time) : NULL;
+
+    CU_ASSERT_FATAL(a && b);
+    CU_ASSERT_EQUAL(loop_wall_us(a), VIRTUAL_WALL_US + 500);
+    CU_ASSERT_FALSE(virtual_time_step(time, 700));
+    CU_ASSERT_EQUAL(loop_wall_us(a), VIRTUAL_WALL_US + 700);
+    virtual_loop_set_wall(a, 40); /* it jumps back, for one process */
+    CU_ASSERT_FALSE(virtual_time_step(time, 1000));
+    CU_ASSERT_EQUAL(loop_wall_us(a), 340);
+    CU_ASSERT_EQUAL(loop_wall_us(b), VIRTUAL_WALL_US + 1000);
+    CU_ASSERT_EQUAL(loop_now_us(a), 1000);
+    loop_free(a);
+    loop_free(b);
+    virtual_time_free(time);
+}
+
+#define NUMBERS 100
+
+/* Draws numbers of the second of two processes. */
+static void draw_numbers(uint64_t seed, unsigned n_first,
+                         uint64_t numbers[NUMBERS])
+{
+    struct random_state random;
+
+    random_init(&random, seed);
+    struct virtual_time *time = virtual_time_new(0, drawn, &random);
+    struct loop *first = time ? virtual_loop_new(time) : NULL;
+    struct loop *second = time ? virtual_loop_new(time) : NULL;
+
+    CU_ASSERT_FATAL(first && second);
+    for (unsigned i = 0; i < n_first; i++)
+        loop_random(first);
+    for (unsigned i = 0; i < NUMBERS; i++)
+        numbers[i] = loop_random(second);
+    loop_free(first);
+    loop_free(second);
+    virtual_time_free(time);
+}
+
+/* A process's numbers follow from the seed alone. */
+static void test_virtual_random(void)
+{
+    uint64_t one[NUMBERS], again[NUMBERS], other[NUMBERS];
+
+    draw_numbers(7, 0, one);
+    draw_numbers(7, 5, again);
+    draw_numbers(8, 0, other);
+    CU_ASSERT_EQUAL(memcmp(one, again, sizeof(one)), 0);
+    for (unsigned i = 0; i < NUMBERS; i++)
+        CU_ASSERT_NOT_EQUAL(one[i], other[i]);
+}
+
+/* Two loops of libevent draw different numbers, and all bytes are filled. */
+static void test_real_random(void)
+{
+    struct loop *loops[2] = {loop_new(), loop_new()};
+    uint8_t bytes[2][21] = {{0}}, seen_bits[21] = {0};
+
+    CU_ASSERT_FATAL(loops[0] && loops[1]);
+    for (unsigned i = 0; i < NUMBERS; i++) {
+        uint64_t a = loop_random(loops[0]);
+
+        CU_ASSERT_NOT_EQUAL(a, loop_random(loops[0]));
+        CU_ASSERT_NOT_EQUAL(a, loop_random(loops[1]));
+        loop_random_bytes(loops[0], bytes[0], 20);
+        loop_random_bytes(loops[1], bytes[1], 20);
+        CU_ASSERT_NOT_EQUAL(memcmp(bytes[0], bytes[1], 20), 0);
+        for (unsigned k = 0; k < 21; k++)
+            seen_bits[k] |= bytes[0][k];
+    }
+    for (unsigned k = 0; k < 20; k++)
+        CU_ASSERT_EQUAL(seen_bits[k], 0xff);
+    CU_ASSERT_EQUAL(seen_bits[20], 0);
+    CU_ASSERT_TRUE(loop_wall_us(loops[0]) > VIRTUAL_WALL_US);
+    loop_free(loops[0]);
+    loop_free(loops[1]);
+}
+
 static void on_bell(void *arg)
 {
     ++*(int *)arg;
@@ -495,6 +580,9 @@ static const struct suite_test tests[] = {
     {"watches", test_watches},
     {"intervals", test_intervals},
     {"patience", test_patience},
+    {"a virtual time of day", test_virtual_wall},
+    {"a process's random numbers", test_virtual_random},
+    {"random numbers of the machine", test_real_random},
     {"a bell", test_bell},
 };
 SUITE("loop", tests)

@@ -56,6 +56,7 @@ static int open_tier(struct worker *w, struct disk_tier **tier, char *err,
     struct disk_tier_config c = {
         .loop = w->loop,
         .now_us = loop_now_us,
+        .random = loop_random,
         .path = w->options->disk_path,
         .bytes = (uint64_t)w->options->disk_mib << 20,
         .geometry = {.fingerprint = w->layout->fingerprint,

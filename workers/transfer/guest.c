@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/entropy.h"
 #include "base/log.h"
+#include "base/loop/loop.h"
 #include "workers/transfer/internal.h"
 
 /* A block of a lease. */
@@ -192,7 +192,7 @@ int guest_grant(struct guest *g, const uint32_t *ids, uint32_t n, uint64_t *id)
             .bytes = t->config.layout->block_bytes,
         };
     if (rc == 0) {
-        l->id = entropy_u64();
+        l->id = loop_random(t->config.loop);
         l->n = n;
         rc = g->chosen->ops->grant(g->chosen, l->id, ranges, n);
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/loop/loop.h"
 #include "base/text.h"
 #include "conductor/front/server/internal.h"
 
@@ -94,7 +95,7 @@ void http_add_header(struct http_conn *conn, const char *name,
 /* The Date header's value; computed once a second. */
 static const char *date(struct http_server *server)
 {
-    time_t now = time(NULL);
+    time_t now = loop_wall_us(server->loop) / 1000000;
     struct tm tm;
 
     if (now != server->date_s) {

@@ -58,12 +58,10 @@ static void put_ms(struct text_buf *out, const char *key, int64_t us)
 static void put_begin(struct text_buf *out, const struct models *models,
                       int64_t arrived_us)
 {
-    struct timespec now;
     char text[96], day[32];
     struct tm tm;
 
-    clock_gettime(CLOCK_REALTIME, &now);
-    int64_t ms = now.tv_sec * 1000 + now.tv_nsec / 1000000 -
+    int64_t ms = loop_wall_us(models->loop) / 1000 -
                  (loop_now_us(models->loop) - arrived_us) / 1000;
     time_t s = ms / 1000;
     gmtime_r(&s, &tm);

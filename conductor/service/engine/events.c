@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/entropy.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
@@ -112,7 +111,7 @@ int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX])
                 .max_blocks = BLOCKS_UNTOLD,
                 .max_waiting_bytes = WAITING_BYTES,
                 .room_cost = room_cost,
-                .seed = entropy_u64()},
+                .seed = loop_random(s->loop)},
     };
 
     if (!*c->kv_events || c->index == ENGINE_INDEX_PREDICTED)

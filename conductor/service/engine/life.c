@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/entropy.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -173,7 +172,7 @@ static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
                                    e->tls, &options);
     e->predicted = predicted_new(config->kv_blocks ? (uint32_t)config->kv_blocks
                                                    : KV_BLOCKS_UNTOLD,
-                                 entropy_u64());
+                                 loop_random(s->loop));
     loop_timer_init(s->loop, &e->health.timer, engine_look, e);
     if ((*config->url_text && !e->upstream) || !e->predicted ||
         engine_bootstrap_new(e, &options) || join_pool(e))

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/entropy.h"
 #include "base/error.h"
+#include "base/loop/loop.h"
 #include "conductor/json/text_buf.h"
 #include "conductor/service/engine/engine.h"
 
@@ -76,7 +76,7 @@ int store_listen(struct service *s, char err[CONFIG_ERROR_MAX])
         .map = {.model = s->config.model,
                 .block_tokens = (uint32_t)s->config.block_tokens,
                 .max_waiting_bytes = WAITING_BYTES,
-                .seed = entropy_u64(),
+                .seed = loop_random(s->loop),
                 .key_of = key_of,
                 .room_cost = room_cost},
     };

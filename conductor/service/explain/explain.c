@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/loop/loop.h"
 #include "base/text.h"
@@ -131,14 +130,6 @@ const struct explain_record *explain_find_decided(const struct explain *explain,
         if (explain->refused[i].decided == decided)
             return &explain->refused[i];
     return NULL;
-}
-
-static int64_t epoch_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 static void put_name(const struct service *s, uint32_t id,
@@ -303,7 +294,7 @@ void explain_decided(struct service_request *request,
     text_copy(r->request_id, sizeof(r->request_id), request->request_id);
     r->number = request->number;
     r->decided = ++s->models->decided;
-    r->decided_ms = epoch_ms();
+    r->decided_ms = loop_wall_us(s->loop) / 1000;
     explain->recent[explain->n_decided++ % EXPLAIN_RECENT] = request->number;
     memcpy(r->session, request->session_id, sizeof(r->session));
     text_copy(r->named, sizeof(r->named),

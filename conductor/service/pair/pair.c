@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/entropy.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
 #include "conductor/service/pair/state.h"
@@ -199,7 +198,7 @@ static struct pair *pair_new(struct service_request *request)
         .host = p->host,
         .port = at->bootstrap_port ? at->bootstrap_port : p->protocol->port,
         .rank = at->dp_rank > 0 ? at->dp_rank : 0,
-        .room = entropy_u64(),
+        .room = loop_random(request->service->loop),
         .id = p->id};
     ask = pair_ask_of(p, what->body, what->n);
     if (!p->method || !p->path || !p->key || !p->host || !p->id ||

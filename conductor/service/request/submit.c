@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/loop/loop.h"
 #include "base/text.h"
 #include "conductor/core/index/block_key.h"
 #include "conductor/service/engine/engine.h"
@@ -65,7 +66,7 @@ static int64_t limit_us(int64_t own_us, int64_t usual_ms)
 static void set_id(struct service_request *r)
 {
     char id[16 + 1 + 16 + 1];
-    char *at = text_hex(id, entropy_next(&r->service->models->ids), 16);
+    char *at = text_hex(id, loop_random(r->service->loop), 16);
 
     *at++ = '-';
     *text_hex(at, r->number, 1) = '\0';

@@ -16,7 +16,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/entropy.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
 #include "conductor/json/text_buf.h"
@@ -71,7 +70,7 @@ static void write_head(struct exporter *x)
              "\"scopeSpans\":[{\"scope\":{\"name\":\"conductor\",\"version\":"
              "\"%s\"},\"spans\":[",
              CONDUCTOR_VERSION, host, (int)getpid(),
-             (unsigned)(entropy_u64() >> 32), CONDUCTOR_VERSION);
+             (unsigned)(loop_random(x->loop) >> 32), CONDUCTOR_VERSION);
 }
 
 struct exporter *exporter_new(struct loop *loop, struct dns *dns)
@@ -163,9 +162,9 @@ static void end_batch(struct exporter *x)
 }
 
 /* Adds or subtracts up to a half, so that clients do not retry in step. */
-static int64_t jitter_us(int64_t us)
+static int64_t jitter_us(struct loop *loop, int64_t us)
 {
-    return us / 2 + (int64_t)(entropy_u64() % (uint64_t)us);
+    return us / 2 + (int64_t)(loop_random(loop) % (uint64_t)us);
 }
 
 /* Repeats a batch after a fault that may be temporary. */
@@ -181,7 +180,7 @@ static void try_again(struct exporter *x, const char *what, const char *why)
         end_batch(x);
         return;
     }
-    wait_for(x, x->retry_us ? x->retry_us : jitter_us(x->pause_us));
+    wait_for(x, x->retry_us ? x->retry_us : jitter_us(x->loop, x->pause_us));
     x->pause_us *= 2;
     if (x->pause_us > LONGEST_PAUSE_US)
         x->pause_us = LONGEST_PAUSE_US;

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/entropy.h"
 #include "base/loop/loop.h"
 #include "conductor/json/text_buf.h"
 #include "conductor/service/engine/engine.h"
@@ -25,10 +24,10 @@ struct writer {
 };
 
 /* Draws a random id, never 0. */
-static void draw(char *hex, size_t digits)
+static void draw(struct loop *loop, char *hex, size_t digits)
 {
     for (size_t i = 0; i < digits; i += 16)
-        snprintf(hex + i, 17, "%016" PRIx64, entropy_u64() | 1);
+        snprintf(hex + i, 17, "%016" PRIx64, loop_random(loop) | 1);
 }
 
 static bool is_on(const struct service_request *r)
@@ -48,11 +47,7 @@ static bool is_chosen(const struct trace_context *c, double ratio)
 
 static int64_t read_epoch_us(struct loop *loop)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000 -
-           loop_now_us(loop);
+    return loop_wall_us(loop) - loop_now_us(loop);
 }
 
 void spans_begin(struct service_request *r,
@@ -68,12 +63,12 @@ void spans_begin(struct service_request *r,
             return;
         memcpy(r->spans.above, c.span, sizeof(c.span));
     } else {
-        draw(c.trace, TRACE_HEX);
+        draw(models->loop, c.trace, TRACE_HEX);
         c.sampled = true;
         if (!is_chosen(&c, models->config.otlp_sample_ratio))
             return;
     }
-    draw(c.span, SPAN_HEX);
+    draw(models->loop, c.span, SPAN_HEX);
     r->spans.at = c;
     r->spans.epoch_us = read_epoch_us(models->loop);
     r->spans.operation = p->operation;
@@ -121,7 +116,7 @@ static void begin(struct writer *w, const char *name, enum kind kind,
     char own[SPAN_HEX + 1];
 
     if (!id)
-        draw(own, SPAN_HEX);
+        draw(w->request->service->loop, own, SPAN_HEX);
     text_buf_puts(&w->out, w->n++ ? ",{" : "{");
     text_buf_printf(&w->out, "\"traceId\":\"%s\",\"spanId\":\"%s\"", c->trace,
                     id ? id : own);
@@ -278,7 +273,7 @@ void spans_decided(struct service_request *r)
 
     if (!is_on(r))
         return;
-    draw(r->spans.attempt, SPAN_HEX);
+    draw(r->service->loop, r->spans.attempt, SPAN_HEX);
     r->spans.prefill_us = r->spans.prefilled_us = r->spans.decode_us = 0;
     r->spans.load_us = r->spans.loaded_us = 0;
     r->spans.held = false;

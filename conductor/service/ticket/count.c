@@ -1,5 +1,4 @@
 /* Counts open tickets, and limits each tenant's. */
-#include "base/entropy.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/ticket/ticket.h"
 
@@ -7,10 +6,10 @@
  * gets 4/5 of all, each of two 4/9. */
 #define SHARE_OF_FREE 4u
 
-void tickets_init(struct tickets *t)
+void tickets_init(struct tickets *t, uint64_t seed)
 {
     TAILQ_INIT(&t->open);
-    t->seed = entropy_u64();
+    t->seed = seed;
 }
 
 /* Returns the count of a tenant. Tenants with the same hash share one count;

@@ -1,7 +1,7 @@
 /* A gateway's instructions for both legs of a pair of engines. */
 #include <string.h>
 
-#include "base/entropy.h"
+#include "base/loop/loop.h"
 #include "conductor/connector/pair.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/ticket/ticket.h"
@@ -27,7 +27,7 @@ static struct pair_ask ask_of(const struct engine *prefill,
         .host = at->url.name,
         .port = at->bootstrap_port ? at->bootstrap_port : protocol->port,
         .rank = at->dp_rank > 0 ? at->dp_rank : 0,
-        .room = entropy_u64(),
+        .room = loop_random(prefill->service->loop),
         .id = prefill->bootstrap.id,
     };
 }

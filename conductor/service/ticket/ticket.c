@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/entropy.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
 #include "conductor/service/engine/engine.h"
@@ -96,7 +95,7 @@ void service_ticket_take(struct service_request *request,
     struct service *s = request->service;
     struct forward *f = request->forward;
 
-    f->ticket = entropy_u64() | 1;
+    f->ticket = loop_random(s->loop) | 1;
     request->ops = &silent_ops;
     request->arg = NULL;
     /* All of these were borrowed from the front. */

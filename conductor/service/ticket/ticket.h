@@ -13,8 +13,9 @@
 #include "conductor/service/internal.h"
 #include "conductor/service/ticket/gateway.h"
 
-/* count.c: tickets_init(t): sets up without open tickets. */
-void tickets_init(struct tickets *t);
+/* count.c: tickets_init(t, seed): sets up without open tickets. A random seed
+ * keeps tenants from choosing whose count they share. */
+void tickets_init(struct tickets *t, uint64_t seed);
 
 /* Counts one more ticket of the tenant. Returns whether there was room. */
 [[nodiscard]] bool tickets_enter(struct service *s, uint64_t tenant);

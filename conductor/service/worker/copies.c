@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/entropy.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
 #include "conductor/core/replication/replicas.h"
@@ -32,7 +31,7 @@ struct copies *copies_new(struct service *service)
         return NULL;
     c->core = replication_new(&service->dispatch,
                               pool_config(service->pool)->max_instances, 0,
-                              entropy_u64());
+                              loop_random(service->loop));
     if (c->core)
         return c;
     free(c);

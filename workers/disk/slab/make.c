@@ -9,7 +9,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "base/entropy.h"
 #include "base/log.h"
 #include "workers/disk/slab/internal.h"
 
@@ -157,7 +156,7 @@ static int drop_tail(struct disk_opening *o)
 int disk_slab_fill(struct disk_opening *o)
 {
     if (o->fresh)
-        o->slab.file_id = entropy_u64();
+        o->slab.file_id = o->config->file_id;
     /* Sync the headers before the file grows. After a crash a short slab is
      * filled up and an empty file is made again, but a file of full size
      * without a header would look foreign. Write them in an old file, too: one

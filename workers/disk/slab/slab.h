@@ -48,7 +48,8 @@ struct disk_slab_config {
     const char *path; /* borrowed for the call */
     uint64_t bytes;   /* largest size of the file */
     struct disk_geometry geometry;
-    bool direct; /* use O_DIRECT if it works */
+    bool direct;      /* use O_DIRECT if it works */
+    uint64_t file_id; /* a random number: the id of a file that is made */
 };
 
 /* An open slab. Plain data; only this folder changes it. */

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/entropy.h"
 #include "workers/disk/tier/internal.h"
 
 /* --- pieces that are over ----------------------------------------------- */
@@ -77,7 +76,7 @@ static int make_rest(struct disk_tier *t)
         rc = disk_tier_restore(t);
     if (rc == 0)
         rc = disk_io_new(t->slab.fd, DISK_DEPTH, t->config.uring, &t->io);
-    t->number_base = entropy_u64();
+    t->number_base = t->config.random(t->config.loop);
     return rc;
 }
 
@@ -102,6 +101,7 @@ int disk_tier_open(const struct disk_tier_config *config,
             .bytes = config->bytes,
             .geometry = config->geometry,
             .direct = config->direct,
+            .file_id = config->random(config->loop),
         };
         rc = disk_slab_open(&c, &t->slab, err, err_bytes);
         if (rc == 0 && (rc = make_rest(t)) < 0)

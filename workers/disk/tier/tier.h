@@ -24,8 +24,9 @@ struct loop;
 struct disk_job;
 
 struct disk_tier_config {
-    struct loop *loop; /* borrowed; for now_us() only */
+    struct loop *loop; /* borrowed; for these two only */
     int64_t (*now_us)(const struct loop *loop); /* loop_now_us() */
+    uint64_t (*random)(struct loop *loop);      /* loop_random() */
     const char *path;                           /* borrowed for the call */
     uint64_t bytes;                             /* largest size of the file */
     struct disk_geometry geometry;

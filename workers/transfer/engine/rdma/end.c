@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/entropy.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
 #include "workers/transfer/engine/rdma/internal.h"
@@ -33,7 +32,7 @@ static struct end *end_new(struct rdma *r, struct card *card)
     e->card = card;
     e->place = SIEVE_NONE;
     e->job.card = card;
-    e->job.to.own_psn = (uint32_t)entropy_u64() & 0xffffff;
+    e->job.to.own_psn = (uint32_t)loop_random(r->config.loop) & 0xffffff;
     e->slot = r->free_slot;
     r->free_slot = r->ends[e->slot].next;
     r->ends[e->slot].end = e;

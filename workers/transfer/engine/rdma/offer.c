@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/entropy.h"
 #include "base/listener.h"
 #include "base/log.h"
 #include "base/loop/loop.h"
@@ -61,11 +60,7 @@ struct transport_offer *rdma_offer(struct transport *t,
     o->arg = arg;
     TAILQ_INIT(&o->ends);
     TAILQ_INIT(&o->grants);
-    for (uint32_t i = 0; i < WIRE_TOKEN_BYTES; i += 8) {
-        uint64_t random = entropy_u64();
-
-        memcpy(o->token + i, &random, 8);
-    }
+    loop_random_bytes(r->config.loop, o->token, sizeof(o->token));
     describe(o, &d);
     *n = wire_descriptor_encode(&d, descriptor);
     TAILQ_INSERT_TAIL(&r->offers, o, link);

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/entropy.h"
 #include "base/loop/loop.h"
 #include "workers/transfer/engine/shm/internal.h"
 
@@ -22,15 +21,6 @@ static struct shm *shm_of(struct transport *t)
 static struct shm_offer *offer_of(struct transport_offer *o)
 {
     return (struct shm_offer *)(void *)o;
-}
-
-static void random_bytes(uint8_t *out, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i += 8) {
-        uint64_t x = entropy_u64();
-
-        memcpy(out + i, &x, 8);
-    }
 }
 
 static int shm_reg(struct transport *transport, void *memory, uint64_t bytes,
@@ -75,7 +65,7 @@ static struct transport_offer *shm_offer(struct transport *transport,
     o->arg = arg;
     LIST_INIT(&o->grants);
     LIST_INIT(&o->revoked);
-    random_bytes(o->token, SHM_TOKEN_BYTES);
+    loop_random_bytes(s->loop, o->token, SHM_TOKEN_BYTES);
     memcpy(descriptor, s->boot, SHM_BOOT_BYTES);
     memcpy(descriptor + SHM_BOOT_BYTES, s->name, SHM_NAME_BYTES);
     memcpy(descriptor + SHM_BOOT_BYTES + SHM_NAME_BYTES, o->token,
@@ -255,7 +245,7 @@ struct transport *shm_transport_new(struct loop *loop)
     TAILQ_INIT(&s->offers);
     TAILQ_INIT(&s->todo);
     pthread_cond_init(&s->more, NULL);
-    random_bytes(s->name, SHM_NAME_BYTES);
+    loop_random_bytes(loop, s->name, SHM_NAME_BYTES);
     if (op_set_init(&s->set, loop, on_bell, s) || read_boot_id(s->boot) ||
         shm_door_open(s) || shm_copy_start(s)) {
         shm_free(&s->base);

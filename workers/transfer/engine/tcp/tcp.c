@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/entropy.h"
 #include "base/loop/loop.h"
 #include "base/loop/net.h"
 #include "workers/transfer/engine/tcp/internal.h"
@@ -32,15 +31,6 @@ static int tcp_reg(struct transport *transport, void *memory, uint64_t bytes,
     return (int)t->n_regions++;
 }
 
-static void new_token(uint8_t token[TCP_TOKEN_BYTES])
-{
-    for (uint32_t i = 0; i < TCP_TOKEN_BYTES; i += 8) {
-        uint64_t x = entropy_u64();
-
-        memcpy(token + i, &x, 8);
-    }
-}
-
 static struct transport_offer *tcp_offer(struct transport *transport,
                                          const struct transport_offer_ops *ops,
                                          void *arg, uint8_t *descriptor,
@@ -56,7 +46,7 @@ static struct transport_offer *tcp_offer(struct transport *transport,
     o->ops = ops;
     o->arg = arg;
     LIST_INIT(&o->grants);
-    new_token(o->token);
+    loop_random_bytes(t->config.loop, o->token, sizeof(o->token));
     memcpy(descriptor, o->token, TCP_TOKEN_BYTES);
     *n = TCP_TOKEN_BYTES;
     pthread_mutex_lock(&t->set.lock);
