@@ -195,6 +195,7 @@ static void free_loop(struct loop *loop)
 }
 
 static const struct loop_ops libevent_ops = {
+    .has_threads = true,
     .free = free_loop,
     .run = run,
     .stop = stop,

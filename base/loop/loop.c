@@ -169,18 +169,24 @@ static void on_ring(void *arg, unsigned)
 {
     struct loop_bell *b = arg;
     uint64_t count;
-    ssize_t n = read(b->watch.fd, &count, sizeof(count));
 
-    (void)n; /* fails only if the counter was read already */
+    if (b->watch.fd >= 0) /* fails only if the counter was read already */
+        (void)!read(b->watch.fd, &count, sizeof(count));
     b->heard(b->arg);
+}
+
+bool loop_has_threads(const struct loop *loop)
+{
+    return loop->ops->has_threads;
 }
 
 int loop_bell_init(struct loop *loop, struct loop_bell *b, bool first,
                    void (*heard)(void *arg), void *arg)
 {
-    int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    bool threads = loop_has_threads(loop);
+    int fd = threads ? eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC) : -1;
 
-    if (fd < 0)
+    if (threads && fd < 0)
         return -errno;
     b->heard = heard;
     b->arg = arg;
@@ -199,19 +205,17 @@ void loop_bell_fini(struct loop_bell *b)
     if (!b->watch.loop)
         return;
     loop_watch_stop(&b->watch);
-    close(b->watch.fd);
+    if (b->watch.fd >= 0)
+        close(b->watch.fd);
     b->watch.loop = NULL;
 }
 
 void loop_ring(struct loop_bell *b)
 {
     uint64_t one = 1;
-    ssize_t n = write(b->watch.fd, &one, sizeof(one));
 
-    (void)n; /* fails only if the counter is full: it is ringing */
-}
-
-int loop_bell_fd(const struct loop_bell *b)
-{
-    return b->watch.fd;
+    if (b->watch.fd < 0)
+        loop_watch_report(&b->watch, LOOP_READ);
+    else /* fails only if the counter is full: it is ringing */
+        (void)!write(b->watch.fd, &one, sizeof(one));
 }

@@ -59,7 +59,7 @@ struct loop_watch {
 struct loop_bell {
     void (*heard)(void *arg);
     void *arg;
-    struct loop_watch watch; /* of an eventfd */
+    struct loop_watch watch; /* of an eventfd; of -1 without threads */
 };
 
 /* Makes a loop of libevent with precise timers: by default libevent reads a
@@ -145,6 +145,10 @@ bool loop_watch_pending(const struct loop_watch *w);
 /* Reports `what` in this turn, as if the kernel had. */
 void loop_watch_report(struct loop_watch *w, unsigned what);
 
+/* Returns whether other threads may work for the loop. In virtual time there
+ * are none, because their order would not follow from the seed. */
+bool loop_has_threads(const struct loop *loop);
+
 /* Makes a bell: heard(arg) is called on the loop's thread; several rings before
  * that count as one. first: it comes before everything else of a turn. Returns
  * 0, or a negative errno. */
@@ -158,8 +162,5 @@ void loop_bell_fini(struct loop_bell *b);
 
 /* Rings it. On any thread. */
 void loop_ring(struct loop_bell *b);
-
-/* Returns the bell's eventfd, for code that rings by writing to it. */
-int loop_bell_fd(const struct loop_bell *b);
 
 #endif

@@ -9,6 +9,7 @@
 /* Each function is as the one of loop.h with its name. The loop's functions
  * have filled in the public members of timers and watches. */
 struct loop_ops {
+    bool has_threads;
     void (*free)(struct loop *loop);
     int (*run)(struct loop *loop);
     void (*stop)(struct loop *loop);

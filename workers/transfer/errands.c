@@ -20,6 +20,11 @@ static void run(void *, struct crew_job *job)
     errand_of(job)->run(errand_of(job));
 }
 
+static void over(void *arg)
+{
+    loop_ring(&((struct errands *)arg)->bell);
+}
+
 static void on_bell(void *arg)
 {
     struct errands *e = arg;
@@ -31,12 +36,13 @@ static void on_bell(void *arg)
 
 struct errands *errands_new(struct loop *loop)
 {
+    static const struct crew_ops ops = {run, over};
     struct errands *e = calloc(1, sizeof(*e));
 
     if (!e)
         return NULL;
     if (loop_bell_init(loop, &e->bell, false, on_bell, e) ||
-        crew_new(1, loop_bell_fd(&e->bell), run, NULL, &e->crew) < 0) {
+        crew_new(loop, 1, &ops, e, &e->crew) < 0) {
         errands_free(e);
         return NULL;
     }

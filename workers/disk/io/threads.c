@@ -7,7 +7,7 @@
 #include "workers/disk/io/internal.h"
 
 struct threads {
-    int fd;
+    int fd, event_fd;
     struct crew *crew;
 };
 
@@ -38,6 +38,15 @@ static void run(void *arg, struct crew_job *job)
         ;
 }
 
+static void over(void *arg)
+{
+    const struct threads *t = arg;
+    uint64_t one = 1;
+
+    /* fails only if the counter is full: it is readable */
+    (void)!write(t->event_fd, &one, sizeof(one));
+}
+
 static void threads_free(void *way)
 {
     struct threads *t = way;
@@ -48,12 +57,14 @@ static void threads_free(void *way)
 
 static int threads_make(int fd, unsigned depth, int event_fd, void **out)
 {
+    static const struct crew_ops ops = {run, over};
     struct threads *t = calloc(1, sizeof(*t));
 
     if (!t)
         return -ENOMEM;
     t->fd = fd;
-    int rc = crew_new(depth, event_fd, run, t, &t->crew);
+    t->event_fd = event_fd;
+    int rc = crew_new(NULL, depth, &ops, t, &t->crew);
     if (rc < 0) {
         free(t);
         return rc;
