@@ -185,7 +185,7 @@ const char *engine_error(const struct engine *e)
 
 bool engine_simulates(const struct engine *e)
 {
-    return e->ops->simulates;
+    return e->ops->simulation;
 }
 
 const struct engine_kv_layout *engine_kv_layout(const struct engine *e)
@@ -209,20 +209,27 @@ static bool segment_ok(const struct engine_kv_layout *l,
 
 static const struct engine_step_ops silent = {NULL, NULL};
 
-int engine_step(struct engine *e, struct engine_segment *segments, size_t n,
-                const struct engine_step_ops *ops, void *arg,
-                const atomic_bool *abort)
+/* Checks the segments of a step of all layers. */
+static bool segments_ok(const struct engine_kv_layout *l,
+                        const struct engine_segment *segments, size_t n)
 {
     uint64_t tokens = 0;
 
     for (size_t i = 0; i < n; i++) {
-        if (!segments[i].tokens || !segment_ok(&e->layout, &segments[i]))
-            return -EINVAL;
+        if (!segments[i].tokens || !segment_ok(l, &segments[i]))
+            return false;
         tokens += segments[i].n_tokens;
-        if (tokens > e->layout.step_tokens)
-            return -EINVAL;
+        if (tokens > l->step_tokens)
+            return false;
     }
-    if (n == 0)
+    return n > 0;
+}
+
+int engine_step(struct engine *e, struct engine_segment *segments, size_t n,
+                const struct engine_step_ops *ops, void *arg,
+                const atomic_bool *abort)
+{
+    if (!segments_ok(&e->layout, segments, n))
         return -EINVAL;
     return e->ops->step(e, segments, n, ops ? ops : &silent, arg, abort);
 }
@@ -250,6 +257,35 @@ int engine_step_stage(struct engine *e, struct engine_segment *s,
     if (!stage_ok(&e->layout, s, stage) || !segment_ok(&e->layout, s))
         return -EINVAL;
     return e->ops->stage(e, s, stage, ops ? ops : &silent, arg, abort);
+}
+
+int64_t engine_simulate_us(const struct engine *e,
+                           const struct engine_segment *segments, size_t n,
+                           const struct engine_stage *stage)
+{
+    const struct engine_kv_layout *l = &e->layout;
+
+    if (!e->ops->simulation || (stage && !e->ops->stage))
+        return -ENOTSUP;
+    if (stage ? n != 1 || !stage_ok(l, segments, stage) ||
+                    !segment_ok(l, segments)
+              : !segments_ok(l, segments, n))
+        return -EINVAL;
+    return e->ops->simulation->step_us(e, segments, n, stage);
+}
+
+void engine_simulate_layer(const struct engine *e,
+                           const struct engine_segment *segments, size_t n,
+                           const struct engine_stage *stage, uint32_t layer)
+{
+    e->ops->simulation->layer(e, segments, n, stage, layer);
+}
+
+void engine_simulate_end(const struct engine *e,
+                         struct engine_segment *segments, size_t n,
+                         const struct engine_stage *stage)
+{
+    e->ops->simulation->end(e, segments, n, stage);
 }
 
 /* Populates all pages now: otherwise the first write to each block waits for

@@ -203,6 +203,29 @@ const struct engine_kv_layout *engine_kv_layout(const struct engine *e);
                                     const struct engine_step_ops *ops,
                                     void *arg, const atomic_bool *abort);
 
+/* --- a step in virtual time: of an engine that simulates -------------------
+ */
+
+/* Returns the time in us that engine_step() of these segments would take, or
+ * engine_step_stage() if `stage` is not NULL; or what they return of the
+ * arguments, a negative errno: -ENOTSUP if the engine does not simulate. The
+ * caller lets the layers' shares of this time pass; the segments are borrowed
+ * until engine_simulate_end(). */
+[[nodiscard]] int64_t engine_simulate_us(const struct engine *e,
+                                         const struct engine_segment *segments,
+                                         size_t n,
+                                         const struct engine_stage *stage);
+
+/* Writes the rows of `layer`; for each layer in turn. */
+void engine_simulate_layer(const struct engine *e,
+                           const struct engine_segment *segments, size_t n,
+                           const struct engine_stage *stage, uint32_t layer);
+
+/* Writes the answers, and a stage's output, after the last layer. */
+void engine_simulate_end(const struct engine *e,
+                         struct engine_segment *segments, size_t n,
+                         const struct engine_stage *stage);
+
 /* Allocates `bytes` (at least 1) of memory for host blocks, aligned to a page;
  * locked if the engine copies it to a card. Returns it owned (engine_kv_free),
  * or NULL. */

@@ -6,10 +6,25 @@
 
 #include "workers/engine/engine.h"
 
+/* The parts of a step of an engine whose times are made up. stage NULL = all
+ * layers. */
+struct engine_simulation {
+    /* Returns the time of a step in us. */
+    int64_t (*step_us)(const struct engine *e,
+                       const struct engine_segment *segments, size_t n,
+                       const struct engine_stage *stage);
+    /* Writes the rows of one layer. */
+    void (*layer)(const struct engine *e, const struct engine_segment *segments,
+                  size_t n, const struct engine_stage *stage, uint32_t layer);
+    /* Writes the tokens and activations, after the last layer. */
+    void (*end)(const struct engine *e, struct engine_segment *segments,
+                size_t n, const struct engine_stage *stage);
+};
+
 /* One kind of engine. */
 struct engine_ops {
     const char *kind;
-    bool simulates;
+    const struct engine_simulation *simulation; /* NULL = it computes */
     enum model_element element;
     /* Adds the memory that create() would take to *needs; NULL = next to
      * nothing. */

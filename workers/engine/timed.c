@@ -221,28 +221,83 @@ static bool sleep_until(int64_t when_us, const atomic_bool *abort)
     return !engine_aborted(abort);
 }
 
-/* Passes layers [from, to) of a step in total_us. Returns as timed_step(). */
+static const struct timed_engine *timed_of(const struct engine *e)
+{
+    return (const struct timed_engine *)e;
+}
+
+static int64_t timed_us(const struct engine *engine,
+                        const struct engine_segment *segments, size_t n,
+                        const struct engine_stage *stage)
+{
+    const struct timed_engine *e = timed_of(engine);
+    int64_t us = step_us(e, segments, n);
+
+    return stage ? us * (stage->to_layer - stage->from_layer) / e->n_layers
+                 : us;
+}
+
+static void timed_layer(const struct engine *e,
+                        const struct engine_segment *segments, size_t n,
+                        const struct engine_stage *stage, uint32_t layer)
+{
+    for (size_t s = 0; s < n; s++)
+        write_rows(timed_of(e), &segments[s], stage ? stage->in : NULL, layer);
+}
+
+static void end_stage(const struct timed_engine *e, struct engine_segment *s,
+                      const struct engine_stage *stage)
+{
+    const struct activation *in = s->tokens ? NULL : stage->in;
+    struct activation *out = stage->out;
+    uint32_t last = s->n_tokens - 1;
+    uint64_t digest = digest_layers(e, s, stage->from_layer, stage->to_layer,
+                                    in ? in[last].digest : 0);
+
+    if (s->want_token)
+        s->token_out = answer(digest);
+    for (uint32_t i = 0; stage->to_layer < e->n_layers && i <= last; i++)
+        out[i] =
+            (struct activation){token_at(s, in, i), i == last ? digest : 0};
+}
+
+static void timed_end(const struct engine *engine,
+                      struct engine_segment *segments, size_t n,
+                      const struct engine_stage *stage)
+{
+    const struct timed_engine *e = timed_of(engine);
+
+    if (stage)
+        end_stage(e, segments, stage);
+    for (size_t s = 0; !stage && s < n; s++)
+        if (segments[s].want_token)
+            segments[s].token_out =
+                answer(digest_layers(e, &segments[s], 0, e->n_layers, 0));
+}
+
+/* Passes the layers of a step. Returns as timed_step(). */
 static int pass_layers(struct timed_engine *e,
                        const struct engine_segment *segments, size_t n,
-                       const struct engine_stage *stage, int64_t total_us,
+                       const struct engine_stage *stage,
                        const struct engine_step_ops *ops, void *arg,
                        const atomic_bool *abort)
 {
     int64_t start_us = clock_now_us();
-    uint32_t n_layers = stage->to_layer - stage->from_layer;
+    int64_t total_us = timed_us(&e->loop, segments, n, stage);
+    uint32_t first = stage ? stage->from_layer : 0;
+    uint32_t n_layers = (stage ? stage->to_layer : e->n_layers) - first;
 
     if (start_us - e->busy_until_us < CONTINUE_WITHIN_US)
         start_us = e->busy_until_us;
     for (uint32_t i = 0; i < n_layers; i++) {
-        uint32_t layer = stage->from_layer + i;
+        uint32_t layer = first + i;
         int64_t wait_us = clock_now_us();
 
         if (engine_wait_layer(ops, arg, 0, n, layer) < 0)
             return -EIO;
         /* A late layer delays the rest of the step. */
         start_us += clock_now_us() - wait_us;
-        for (size_t s = 0; s < n; s++)
-            write_rows(e, &segments[s], stage->in, layer);
+        timed_layer(&e->loop, segments, n, stage, layer);
         e->busy_until_us = start_us + total_us * (i + 1) / n_layers;
         if (!sleep_until(e->busy_until_us, abort)) {
             e->busy_until_us = clock_now_us();
@@ -257,15 +312,11 @@ static int timed_step(struct engine *loop, struct engine_segment *segments,
                       size_t n, const struct engine_step_ops *ops, void *arg,
                       const atomic_bool *abort)
 {
-    struct timed_engine *e = (struct timed_engine *)loop;
-    const struct engine_stage all = {.to_layer = e->n_layers};
-    int rc = pass_layers(e, segments, n, &all, step_us(e, segments, n), ops,
+    int rc = pass_layers((struct timed_engine *)loop, segments, n, NULL, ops,
                          arg, abort);
 
-    for (size_t s = 0; rc == 0 && s < n; s++)
-        if (segments[s].want_token)
-            segments[s].token_out =
-                answer(digest_layers(e, &segments[s], 0, e->n_layers, 0));
+    if (rc == 0)
+        timed_end(loop, segments, n, NULL);
     return rc;
 }
 
@@ -274,29 +325,23 @@ static int timed_stage(struct engine *loop, struct engine_segment *s,
                        const struct engine_step_ops *ops, void *arg,
                        const atomic_bool *abort)
 {
-    struct timed_engine *e = (struct timed_engine *)loop;
-    const struct activation *in = s->tokens ? NULL : stage->in;
-    struct activation *out = stage->out;
-    uint32_t last = s->n_tokens - 1;
-    int64_t us =
-        step_us(e, s, 1) * (stage->to_layer - stage->from_layer) / e->n_layers;
-    int rc = pass_layers(e, s, 1, stage, us, ops, arg, abort);
+    int rc =
+        pass_layers((struct timed_engine *)loop, s, 1, stage, ops, arg, abort);
 
-    if (rc < 0)
-        return rc;
-    uint64_t digest = digest_layers(e, s, stage->from_layer, stage->to_layer,
-                                    in ? in[last].digest : 0);
-    if (s->want_token)
-        s->token_out = answer(digest);
-    for (uint32_t i = 0; stage->to_layer < e->n_layers && i <= last; i++)
-        out[i] =
-            (struct activation){token_at(s, in, i), i == last ? digest : 0};
-    return 0;
+    if (rc == 0)
+        timed_end(loop, s, 1, stage);
+    return rc;
 }
+
+static const struct engine_simulation timed_simulation = {
+    .step_us = timed_us,
+    .layer = timed_layer,
+    .end = timed_end,
+};
 
 const struct engine_ops engine_timed_ops = {
     .kind = "timed",
-    .simulates = true,
+    .simulation = &timed_simulation,
     .element = MODEL_HASH64,
     .create = timed_create,
     .destroy = timed_destroy,

@@ -1,6 +1,7 @@
 /* The compute thread and its mailbox. */
 #include "workers/step/thread.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,22 @@
  * little late with every layer costs the engine as much as one that stopped. */
 #define PATIENCE_US 250000
 
+/* How often a step in virtual time looks whether a layer came. */
+#define LOOK_US 100
+
+/* A step in virtual time. */
+struct virtual_step {
+    struct loop *loop;       /* NULL = there is a thread */
+    struct loop_timer timer; /* its next event */
+    int64_t begin_us, total_us;
+    int64_t waited_us; /* for layers, in all */
+    uint32_t first, n_layers, layer;
+    bool passes; /* the layer's rows are written, and its time passes */
+};
+
 struct batch_thread {
     struct engine *engine;
+    struct virtual_step virtual;
     const struct batch_thread_ops *ops;
     void *arg;
     struct loop_bell wakeup;
@@ -122,6 +137,107 @@ static void on_wakeup(void *arg)
     }
 }
 
+/* --- in virtual time ------------------------------------------------------ */
+
+static void virtual_end(struct batch_thread *t, int rc)
+{
+    t->n = 0;
+    t->busy = false;
+    memset(t->gates, 0, t->max_segments * sizeof(struct layer_gate *));
+    t->ops->done(t->arg, rc,
+                 loop_now_us(t->virtual.loop) - t->virtual.begin_us);
+}
+
+/* Returns 0 if the layer came for all segments, -EAGAIN if it may still come,
+ * or another negative errno. */
+static int virtual_gates(struct batch_thread *t)
+{
+    for (uint32_t i = 0; i < t->n; i++) {
+        int rc = t->gates[i]
+                     ? layer_gate_wait(t->gates[i], t->virtual.layer, 0, NULL)
+                     : 0;
+
+        if (rc == -ETIMEDOUT)
+            return t->virtual.waited_us < PATIENCE_US ? -EAGAIN : -EIO;
+        if (rc < 0)
+            return -EIO;
+    }
+    return 0;
+}
+
+static void virtual_next_in(struct batch_thread *t, int64_t us)
+{
+    if (loop_timer_start(&t->virtual.timer, us))
+        virtual_end(t, -EIO); /* out of memory */
+}
+
+/* Writes the next layer, or waits for it. */
+static void virtual_layer(struct batch_thread *t)
+{
+    struct virtual_step *v = &t->virtual;
+    uint32_t passed = v->layer + 1 - v->first;
+    int rc = virtual_gates(t);
+
+    if (rc == -EAGAIN) {
+        v->waited_us += LOOK_US;
+        virtual_next_in(t, LOOK_US);
+        return;
+    }
+    if (rc < 0) {
+        virtual_end(t, rc);
+        return;
+    }
+    engine_simulate_layer(t->engine, t->segments, t->n, t->stage, v->layer);
+    v->passes = true;
+    virtual_next_in(t, v->begin_us + v->waited_us +
+                           v->total_us * passed / v->n_layers -
+                           loop_now_us(v->loop));
+}
+
+static void on_virtual(void *arg)
+{
+    struct batch_thread *t = arg;
+    struct virtual_step *v = &t->virtual;
+
+    if (v->total_us < 0) {
+        virtual_end(t, (int)v->total_us);
+        return;
+    }
+    if (v->passes) {
+        v->passes = false;
+        v->layer++;
+        for (uint32_t i = 0; i < t->n; i++)
+            atomic_store(&t->layers_done[i], v->layer);
+        if (v->layer == v->first + v->n_layers) {
+            engine_simulate_end(t->engine, t->segments, t->n, t->stage);
+            virtual_end(t, 0);
+            return;
+        }
+        if (t->watch)
+            t->ops->progress(t->arg);
+    }
+    virtual_layer(t);
+}
+
+static void virtual_submit(struct batch_thread *t)
+{
+    struct loop *loop = t->virtual.loop;
+    uint32_t first = t->stage ? t->stage->from_layer : 0;
+    uint32_t end =
+        t->stage ? t->stage->to_layer : engine_kv_layout(t->engine)->layers;
+
+    loop_timer_stop(&t->virtual.timer);
+    t->virtual.begin_us = loop_now_us(loop);
+    t->virtual.total_us = engine_simulate_us(t->engine, t->segments, t->n,
+                                             t->stage);
+    t->virtual.waited_us = 0;
+    t->virtual.first = t->virtual.layer = first;
+    t->virtual.n_layers = end - first;
+    t->virtual.passes = false;
+    /* Without memory for it nothing else of a virtual time goes on either. */
+    (void)!loop_timer_start(&t->virtual.timer, 0);
+}
+
 struct batch_thread *batch_thread_new(struct loop *loop, struct engine *engine,
                                       uint32_t max_segments,
                                       const struct batch_thread_ops *ops,
@@ -139,14 +255,23 @@ struct batch_thread *batch_thread_new(struct loop *loop, struct engine *engine,
     pthread_cond_init(&t->posted, NULL);
     t->layers_done = calloc(max_segments, sizeof(*t->layers_done));
     t->gates = calloc(max_segments, sizeof(struct layer_gate *));
-    if (!t->layers_done || !t->gates ||
-        loop_bell_init(loop, &t->wakeup, true, on_wakeup, t) ||
-        pthread_create(&t->thread, NULL, thread_main, t)) {
-        batch_thread_free(t);
-        return NULL;
+    if (!t->layers_done || !t->gates)
+        goto fail;
+    if (!loop_has_threads(loop)) {
+        if (!engine_simulates(engine))
+            goto fail;
+        t->virtual.loop = loop;
+        loop_timer_init(loop, &t->virtual.timer, on_virtual, t);
+        return t;
     }
+    if (loop_bell_init(loop, &t->wakeup, true, on_wakeup, t) ||
+        pthread_create(&t->thread, NULL, thread_main, t))
+        goto fail;
     t->started = true;
     return t;
+fail:
+    batch_thread_free(t);
+    return NULL;
 }
 
 void batch_thread_free(struct batch_thread *t)
@@ -161,6 +286,7 @@ void batch_thread_free(struct batch_thread *t)
         pthread_mutex_unlock(&t->lock);
         pthread_join(t->thread, NULL);
     }
+    loop_timer_stop(&t->virtual.timer);
     loop_bell_fini(&t->wakeup);
     pthread_cond_destroy(&t->posted);
     pthread_mutex_destroy(&t->lock);
@@ -188,6 +314,8 @@ static void submit(struct batch_thread *t, struct engine_segment *segments,
     t->stage = stage;
     pthread_cond_signal(&t->posted);
     pthread_mutex_unlock(&t->lock);
+    if (t->virtual.loop)
+        virtual_submit(t);
 }
 
 void batch_thread_submit(struct batch_thread *t,

@@ -2,7 +2,9 @@
  * reports its progress and its end to the event loop.
  *
  * A mailbox for one step, guarded by a mutex, leads to the thread, and an
- * eventfd leads back.
+ * eventfd leads back. In virtual time there is no thread: the layers of a step
+ * of an engine that simulates are calls of the loop, each after its share of
+ * the step's time.
  */
 #ifndef WORKERS_STEP_THREAD_H
 #define WORKERS_STEP_THREAD_H
@@ -25,7 +27,8 @@ struct batch_thread_ops {
 /* Starts the thread. Borrows `loop`, `engine`, `ops` and `arg` until
  * batch_thread_free; the callbacks run on the thread of `loop`, before other
  * events that are due. max_segments: most segments of one step. Returns it
- * owned, or NULL. */
+ * owned, or NULL: out of memory, or a loop in virtual time has an engine that
+ * does not simulate. */
 [[nodiscard]] struct batch_thread *
 batch_thread_new(struct loop *loop, struct engine *engine,
                  uint32_t max_segments, const struct batch_thread_ops *ops,
