@@ -123,7 +123,7 @@ static void *let_go(void *arg)
     return NULL;
 }
 
-/* What was begun ends; what waits comes back as it is. */
+/* A job that was begun ends; waiting jobs come back without a run. */
 static void test_stop(void)
 {
     struct task tasks[5] = {0};
@@ -148,8 +148,7 @@ static void test_stop(void)
 #define VIRTUAL_JOBS 60
 #define HANDS 3
 
-/* What happened, as text: which job ran at which time, and when the loop was
- * told. */
+/* A play as text: the time of each run and of each return. */
 struct story {
     struct virtual_time *time;
     struct loop_bell bell;
@@ -250,7 +249,7 @@ static void test_virtual(void)
     CU_ASSERT_TRUE(strstr(one.text, "runs 3\n") < strstr(one.text, "runs 4\n"));
 }
 
-/* Begun jobs end; those that wait run, or come back as they are. */
+/* Jobs that were begun end; waiting jobs run, or come back without a run. */
 static void test_virtual_stop(void)
 {
     static struct story s;

@@ -124,8 +124,8 @@ static void send_some(struct channel *c, uint64_t first, unsigned n)
             c, &(struct wire_message){.type = WIRE_REVOKED, .id = first + i});
 }
 
-/* The first message moves the holder's channel; those behind it, which came
- * with it, go to the heir. */
+/* The first message moves the holder's channel; the messages that came in the
+ * same read go to the heir. */
 static void test_messages(void)
 {
     struct world w;
