@@ -28,6 +28,9 @@ struct virtual_time {
     struct call *calls; /* (size) */
     uint32_t size;
     uint32_t first_free; /* number of a free call, plus one; 0 = none */
+    uint64_t seed; /* of random numbers, drawn when the first one is asked for;
+                      0 = not yet */
+    unsigned n_loops; /* made so far */
 };
 
 static struct virtual_loop *loop_of(const struct loop *loop)
@@ -355,7 +358,13 @@ static int64_t wall_us(const struct loop *loop)
 /* splitmix64 (Steele, Lea, Flood, 2014) */
 static uint64_t random_number(struct loop *loop)
 {
-    uint64_t z = loop_of(loop)->random += 0x9e3779b97f4a7c15u;
+    struct virtual_time *t = loop_of(loop)->time;
+
+    if (!t->seed) {
+        t->seed = (uint64_t)t->tie(t->arg) << 32 | 1;
+        t->seed |= t->tie(t->arg);
+    }
+    uint64_t z = t->seed + (loop_of(loop)->random += 0x9e3779b97f4a7c15u);
 
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
@@ -423,8 +432,7 @@ struct loop *virtual_loop_new(struct virtual_time *t)
     l->loop.net = &virtual_net_ops;
     l->time = t;
     l->wall_ahead_us = VIRTUAL_WALL_US;
-    l->random = (uint64_t)t->tie(t->arg) << 32;
-    l->random |= t->tie(t->arg);
+    l->random = ++t->n_loops * 0xd1342543de82ef95u;
     return &l->loop;
 }
 
