@@ -58,12 +58,16 @@ static int put_scout(struct text_buf *out, const struct scout *s)
                       drains_has(drains, s->of->config.name);
     char name[2 * ENGINE_NAME_MAX];
 
+    int bad;
+
     metrics_escape(s->wanted.name, name);
-    return (text_buf_printf(out,
-                            "{\"name\":\"%s\",\"model\":null,"
-                            "\"state\":\"starting\"%s",
-                            name, is_drained ? ",\"drained\":true" : "") < 0) |
-           put_entry(out, s->of, &s->wanted, 0);
+    bad = text_buf_printf(out,
+                          "{\"name\":\"%s\",\"model\":null,"
+                          "\"state\":\"starting\"%s",
+                          name, is_drained ? ",\"drained\":true" : "") < 0;
+    if (*s->last_error)
+        text_buf_member(out, ",\"last_error\":", s->last_error);
+    return bad | put_entry(out, s->of, &s->wanted, 0);
 }
 
 /* Writes the aliases and adapters of an engine. */

@@ -215,6 +215,9 @@ class OneLine(Case):
         for body in {'model': 'm', 'prompt': 'x'}, {'prompt': 'x'}:
             self.assertError(api.request('POST', '/v1/completions', body), 503,
                              'not known yet: no engine has told its model (asked: 1)')
+        wait_until('it tells why', lambda: api.request(
+            'GET', '/admin/instances').body['instances'][0].get('last_error') ==
+                   'Connection refused')
 
     def test_a_file_by_a_pipe_with_comments(self):
         a = self.engine()

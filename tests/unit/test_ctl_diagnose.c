@@ -131,6 +131,38 @@ static void test_least(void)
     free(f);
 }
 
+/* Where no model is known, the engines that have not told theirs are named with
+ * their reason. */
+static void test_no_model(void)
+{
+    struct findings *f = malloc(sizeof(*f));
+    struct readings r;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    for (int with = 0; with < 2; with++) {
+        read_in("", with ? "conductor_instance_ready{instance=\"a\"} 0\n" : "",
+                &r);
+        json_decref(r.ready);
+        r.ready = json_pack("{s:b, s:{}}", "ready", 0, "models");
+        r.instances =
+            with ? json_pack("{s:[{s:s, s:n, s:s, s:s, s:s}]}", "instances",
+                             "name", "a", "model", "state", "starting", "url",
+                             "http://h:1", "last_error", "Connection refused")
+                 : json_pack("{s:[]}", "instances");
+        checks_run(&r, f);
+        CU_ASSERT_EQUAL_FATAL(f->n, 1u + (unsigned)with);
+        CU_ASSERT_STRING_EQUAL(
+            f->all[0].detail,
+            with ? "engines that have not told their model: 1"
+                 : "no model is known: no engine is named, and no worker came");
+        if (with)
+            CU_ASSERT_STRING_EQUAL(f->all[1].detail,
+                                   "starting, http://h:1: Connection refused");
+        readings_free(&r);
+    }
+    free(f);
+}
+
 /* A cause stands before what it causes. */
 static void test_order(void)
 {
@@ -339,10 +371,10 @@ static void test_json(void)
 }
 
 static const struct suite_test tests[] = {
-    {"limits", test_limits}, {"least", test_least},
-    {"order", test_order},   {"bound", test_bound},
-    {"labels", test_labels}, {"damaged", test_damaged},
-    {"scrub", test_scrub},   {"failures", test_failures},
-    {"json", test_json},
+    {"limits", test_limits},     {"least", test_least},
+    {"no model", test_no_model}, {"order", test_order},
+    {"bound", test_bound},       {"labels", test_labels},
+    {"damaged", test_damaged},   {"scrub", test_scrub},
+    {"failures", test_failures}, {"json", test_json},
 };
 SUITE("ctl_diagnose", tests)

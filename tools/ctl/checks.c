@@ -92,20 +92,39 @@ static void say_drained(const struct findings *f, const char *model,
     }
 }
 
+/* Writes why no model is known. */
+static void say_no_model(const struct findings *f, char text[200])
+{
+    const json_t *list = json_object_get(f->r->instances, "instances"), *one;
+    size_t i, n = 0;
+
+    json_array_foreach(list, i, one)
+    {
+        n += json_is_null(json_object_get(one, "model"));
+    }
+    if (n > 0)
+        snprintf(text, 200, "engines that have not told their model: %zu", n);
+    else
+        snprintf(text, 200,
+                 "no model is known: no engine is named, and no worker came");
+}
+
 static void read_models(struct findings *f, const struct check *check)
 {
     const json_t *models = json_object_get(f->r->ready, "models"), *yes;
+    char drained[200], why[200];
     const char *model;
-    char drained[200];
 
     json_object_foreach((json_t *)(uintptr_t)models, model, yes)
     {
         say_drained(f, model, drained);
         judge(f, check, model, json_is_true(yes), "%s", drained);
     }
-    if (json_object_size(models) == 0)
+    if (json_object_size(models) == 0) {
+        say_no_model(f, why);
         judge(f, check, "", json_is_true(json_object_get(f->r->ready, "ready")),
-              "no model is known: it has no engines, and no worker came");
+              "%s", why);
+    }
 }
 
 /* Writes the state of an instance, its URL and its last error, as far as

@@ -17,7 +17,8 @@ int forward_set_no_model(const struct front_call *call, const char *model,
         models_untold(call->front->models) > 0)
         return openai_error_set(
             error, 503, "model_not_known", "model",
-            "model: not known yet: no engine has told its model (asked: %zu)",
+            "model: not known yet: no engine has told its model (asked: %zu); "
+            "the server's log says why",
             models_untold(call->front->models));
     front_models(call->front->models, models, sizeof(models));
     if (!*model && call->n == 0)

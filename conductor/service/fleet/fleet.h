@@ -60,7 +60,8 @@ struct scout {
     size_t n_bytes;          /* of the present answer */
     unsigned n_late;         /* questions without an answer in time */
     bool has_found;
-    char told[96]; /* the last fault that was logged */
+    char told[96];        /* the last fault that was logged */
+    char last_error[192]; /* its reason, or "" */
     unsigned jitter;
 };
 

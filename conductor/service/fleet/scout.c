@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/loop/loop.h"
+#include "base/text.h"
 #include "conductor/json/text_buf.h"
 #include "conductor/service/models.h"
 
@@ -41,6 +42,7 @@ static void complain(struct scout *s, const char *what, const char *why)
 {
     char text[sizeof(s->told)];
 
+    text_copy(s->last_error, sizeof(s->last_error), why);
     snprintf(text, sizeof(text), "%s: %s", what, why);
     if (strcmp(text, s->told) == 0)
         return;
