@@ -86,7 +86,7 @@ int dial_start(struct dial *d, struct loop *loop, struct dns *dns,
         fail_soon(d, EHOSTUNREACH);
         return 0;
     }
-    d->lookup = dns_look_up(dns, host, on_looked_up, d);
+    d->lookup = dns_look_up_first(dns, host, on_looked_up, d);
     return d->lookup ? 0 : -ENOMEM;
 }
 

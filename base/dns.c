@@ -43,6 +43,7 @@ struct dns_lookup {
     struct loop_timer timer; /* ends the look-up */
     dns_done *done;          /* NULL = called, or cancelled */
     void *arg;
+    bool first; /* only dns_first() of the answer is used */
     struct question v4, v6;
     struct dns_answer answer;
 };
@@ -271,12 +272,12 @@ static void take_nodes(struct dns_half *half, const struct ares_addrinfo *found)
         half->n += take_address(node->ai_addr, &half->all[half->n]);
 }
 
-/* Ends the look-up at once when both questions are answered, or DNS_SKEW_US
- * after one that found addresses. */
+/* Ends the look-up at once when nothing that its owner uses can still come, or
+ * DNS_SKEW_US after a question that found addresses. */
 static void end_soon(struct dns_lookup *l)
 {
-    if (!l->v4.pending && !l->v6.pending)
-        loop_timer_start(&l->timer, 0);
+    if (!l->v4.pending && (!l->v6.pending || (l->first && l->answer.v4.n > 0)))
+        loop_defer(&l->timer);
     else if (l->answer.v4.n + l->answer.v6.n > 0)
         loop_timer_start(&l->timer, DNS_SKEW_US);
 }
@@ -311,8 +312,8 @@ static void ask(struct dns *dns, struct question *q, const char *host,
     ares_getaddrinfo(dns->channel, host, NULL, &hints, on_answer, q);
 }
 
-struct dns_lookup *dns_look_up(struct dns *dns, const char *host,
-                               dns_done *done, void *arg)
+static struct dns_lookup *look_up(struct dns *dns, const char *host, bool first,
+                                  dns_done *done, void *arg)
 {
     struct dns_lookup *l = calloc(1, sizeof(*l));
     struct dns_address one;
@@ -321,6 +322,7 @@ struct dns_lookup *dns_look_up(struct dns *dns, const char *host,
         return NULL;
     l->done = done;
     l->arg = arg;
+    l->first = first;
     loop_timer_init(dns->loop, &l->timer, on_end, l);
     if (dns_numeric(host, &one)) {
         struct dns_half *half =
@@ -341,6 +343,18 @@ struct dns_lookup *dns_look_up(struct dns *dns, const char *host,
     ask(dns, &l->v6, host, AF_INET6);
     set_timer(dns);
     return l;
+}
+
+struct dns_lookup *dns_look_up(struct dns *dns, const char *host,
+                               dns_done *done, void *arg)
+{
+    return look_up(dns, host, false, done, arg);
+}
+
+struct dns_lookup *dns_look_up_first(struct dns *dns, const char *host,
+                                     dns_done *done, void *arg)
+{
+    return look_up(dns, host, true, done, arg);
 }
 
 void dns_cancel(struct dns_lookup *lookup)

@@ -61,6 +61,11 @@ void dns_free(struct dns *dns);
 [[nodiscard]] struct dns_lookup *dns_look_up(struct dns *dns, const char *host,
                                              dns_done *done, void *arg);
 
+/* As dns_look_up(), for an owner that uses dns_first() alone: does not wait for
+ * IPv6 addresses once there is an IPv4 one. */
+[[nodiscard]] struct dns_lookup *
+dns_look_up_first(struct dns *dns, const char *host, dns_done *done, void *arg);
+
 /* Cancels a look-up: done() is not called. NULL is a no-op. */
 void dns_cancel(struct dns_lookup *lookup);
 

@@ -266,7 +266,7 @@ void redis_connect(struct redis *r)
     r->directed = false;
     r->step = RESOLVING;
     redis_deadline(r, r->options.timeout_us);
-    r->lookup = dns_look_up(r->dns, r->to.host, on_looked_up, r);
+    r->lookup = dns_look_up_first(r->dns, r->to.host, on_looked_up, r);
     if (!r->lookup)
         redis_leave(r, "out of memory");
 }

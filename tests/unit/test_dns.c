@@ -1,5 +1,5 @@
-/* Look-ups on a loop: addresses in numbers, an answer that never comes, and
- * what is cancelled before its end. */
+/* Look-ups on a loop: addresses in numbers, an answer that never comes, half an
+ * answer, and what is cancelled before its end. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,28 +54,45 @@ static void test_numbers(void)
     loop_free(loop);
 }
 
-/* A name server that says nothing: a look-up ends by being cancelled, and what
- * is under way then with the resolver. */
-static void test_silence(void)
+/* A name server of this test, and the last questions that it got. */
+struct server {
+    int fd;
+    char at[32];
+    struct {
+        unsigned char bytes[512];
+        struct sockaddr_in from;
+    } v4, v6;
+};
+
+static void server_init(struct server *s)
 {
     struct sockaddr_in at = {.sin_family = AF_INET,
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof(at);
-    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+    s->fd = socket(AF_INET, SOCK_DGRAM, 0);
+    CU_ASSERT_EQUAL_FATAL(bind(s->fd, (struct sockaddr *)&at, n), 0);
+    CU_ASSERT_EQUAL_FATAL(getsockname(s->fd, (struct sockaddr *)&at, &n), 0);
+    snprintf(s->at, sizeof(s->at), "127.0.0.1:%d", ntohs(at.sin_port));
+}
+
+/* A name server that says nothing: a look-up ends by being cancelled, and what
+ * is under way then with the resolver. */
+static void test_silence(void)
+{
+    struct server server;
     struct loop *loop = loop_new();
-    char server[32], question[512];
+    unsigned char question[512];
     struct dns_lookup *l;
     struct dns *dns;
 
-    CU_ASSERT_EQUAL_FATAL(bind(fd, (struct sockaddr *)&at, n), 0);
-    CU_ASSERT_EQUAL_FATAL(getsockname(fd, (struct sockaddr *)&at, &n), 0);
-    snprintf(server, sizeof(server), "127.0.0.1:%d", ntohs(at.sin_port));
-    dns = dns_new(loop, server);
+    server_init(&server);
+    dns = dns_new(loop, server.at);
     CU_ASSERT_PTR_NOT_NULL_FATAL(dns);
     n_done = 0;
     l = dns_look_up(dns, "engines.test", on_done, NULL);
     CU_ASSERT_PTR_NOT_NULL(l);
-    CU_ASSERT(recv(fd, question, sizeof(question), 0) > 12);
+    CU_ASSERT(recv(server.fd, question, sizeof(question), 0) > 12);
     CU_ASSERT_EQUAL(question[11], 1); /* EDNS0 */
     loop_turn(loop, 0);
     dns_cancel(l);
@@ -83,7 +100,80 @@ static void test_silence(void)
     CU_ASSERT_EQUAL(n_done, 0);
     dns_free(dns);
     loop_free(loop);
-    close(fd);
+    close(server.fd);
+}
+
+/* The questions about engines.test: a head of 12 bytes, a name of 14, the kind
+ * and the class. */
+enum { KIND_AT = 27, QUESTION_BYTES = 30, KIND_A = 1 };
+
+/* Takes both questions. */
+static void server_take(struct server *s)
+{
+    for (int i = 0; i < 2; i++) {
+        unsigned char bytes[512];
+        struct sockaddr_in from;
+        socklen_t n = sizeof(from);
+
+        CU_ASSERT_FATAL(recvfrom(s->fd, bytes, sizeof(bytes), 0,
+                                 (struct sockaddr *)&from,
+                                 &n) >= QUESTION_BYTES);
+        bool is_v4 = bytes[KIND_AT] == KIND_A;
+        memcpy(is_v4 ? s->v4.bytes : s->v6.bytes, bytes, QUESTION_BYTES);
+        *(is_v4 ? &s->v4.from : &s->v6.from) = from;
+    }
+}
+
+/* Answers a question with no address, or with 127.0.0.9. */
+static void server_answer(const struct server *s, const unsigned char *question,
+                          const struct sockaddr_in *to, bool found)
+{
+    static const unsigned char record[] = {0xc0, 12, 0, KIND_A, 0,   1, 0, 0,
+                                           0,    9,  0, 4,      127, 0, 0, 9};
+    unsigned char bytes[QUESTION_BYTES + sizeof(record)];
+    size_t n = QUESTION_BYTES + (found ? sizeof(record) : 0);
+
+    memcpy(bytes, question, QUESTION_BYTES);
+    bytes[2] = 0x81; /* an answer */
+    bytes[3] = 0x80;
+    bytes[7] = found;
+    bytes[11] = 0; /* without EDNS0 */
+    memcpy(bytes + QUESTION_BYTES, record, sizeof(record));
+    CU_ASSERT_EQUAL(
+        sendto(s->fd, bytes, n, 0, (const struct sockaddr *)to, sizeof(*to)),
+        (ssize_t)n);
+}
+
+/* A name server that never answers for IPv6: whoever uses only the first
+ * address does not wait for that. */
+static void test_first(void)
+{
+    struct server server;
+    struct loop *loop = loop_new();
+    struct dns *dns;
+
+    server_init(&server);
+    dns = dns_new(loop, server.at);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(dns);
+    for (int first = 0; first < 2; first++) {
+        n_done = 0;
+        CU_ASSERT_PTR_NOT_NULL((first ? dns_look_up_first : dns_look_up)(
+            dns, "engines.test", on_done, NULL));
+        server_take(&server);
+        server_answer(&server, server.v4.bytes, &server.v4.from, true);
+        loop_turn(loop, -1);
+        loop_turn(loop, 0);
+        CU_ASSERT_EQUAL(n_done, first);
+        if (first == 0)
+            server_answer(&server, server.v6.bytes, &server.v6.from, false);
+        while (n_done == 0)
+            loop_turn(loop, -1);
+        CU_ASSERT_STRING_EQUAL(told, "127.0.0.9");
+        CU_ASSERT_EQUAL(n_done, 1);
+    }
+    dns_free(dns);
+    loop_free(loop);
+    close(server.fd);
 }
 
 static void test_servers(void)
@@ -102,6 +192,7 @@ static void test_servers(void)
 static const struct suite_test tests[] = {
     {"numbers", test_numbers},
     {"silence", test_silence},
+    {"the first address", test_first},
     {"servers", test_servers},
 };
 SUITE("dns", tests)
