@@ -5,9 +5,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -108,24 +108,37 @@ static int resolve(struct file_output *o, const char *path)
     return n < (int)sizeof o->path ? 0 : -ENAMETOOLONG;
 }
 
-/* Returns whether a name is "NAME.PID.TIME.tmp" of a process that is gone, with
- * a time of at least LEFT_S ago: another machine may share the folder. */
-static bool is_left(const char *name, const char *of, time_t now_s)
+/* Returns whether a name is "NAME.PID.TIME.tmp", with a time of at least LEFT_S
+ * ago. */
+static bool is_old(const char *name, const char *of, time_t now_s)
 {
     size_t n = strlen(of);
     long long time_ns, pid;
     int end = 0;
 
-    if (strncmp(name, of, n) != 0 ||
-        sscanf(name + n, ".%lld.%lld.tmp%n", &pid, &time_ns, &end) != 2 ||
-        end == 0 || name[n + (size_t)end] != '\0')
-        return false;
-    return pid > 0 && pid <= INT_MAX &&
-           time_ns / 1000000000 + LEFT_S <= now_s && kill((pid_t)pid, 0) != 0 &&
-           errno == ESRCH;
+    return strncmp(name, of, n) == 0 &&
+           sscanf(name + n, ".%lld.%lld.tmp%n", &pid, &time_ns, &end) == 2 &&
+           end > 0 && name[n + (size_t)end] == '\0' &&
+           time_ns / 1000000000 + LEFT_S <= now_s;
 }
 
-/* Removes temporary files that killed processes left beside `path`. */
+/* Removes a temporary file that no process has locked: its writer was killed. A
+ * process id would not tell, as the writer may be of another container or
+ * machine that shares the folder. */
+static void remove_unlocked(int folder, const char *name)
+{
+    int fd = openat(folder, name,
+                    O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (fd < 0)
+        return;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+        unlinkat(folder, name, 0);
+    close(fd);
+}
+
+/* Removes temporary files that killed processes left beside `path`. A new file
+ * stays: its writer may not have locked it yet. */
 static void remove_left(const char *path, time_t now_s)
 {
     const char *slash = strrchr(path, '/');
@@ -136,8 +149,8 @@ static void remove_left(const char *path, time_t now_s)
         snprintf(folder, sizeof folder, "%.*s", (int)(slash - path + 1), path);
     DIR *dir = opendir(folder);
     while (dir && (entry = readdir(dir)))
-        if (is_left(entry->d_name, slash ? slash + 1 : path, now_s))
-            unlinkat(dirfd(dir), entry->d_name, 0);
+        if (is_old(entry->d_name, slash ? slash + 1 : path, now_s))
+            remove_unlocked(dirfd(dir), entry->d_name);
     if (dir)
         closedir(dir);
 }
@@ -164,8 +177,11 @@ int file_output_open(struct file_output *o, const char *path)
              (long)getpid(), (long long)now_us);
     fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     o->file = fd >= 0 ? fdopen(fd, "w") : NULL;
-    if (o->file)
+    if (o->file) {
+        /* A file system without locks has no files removed, either. */
+        flock(fd, LOCK_EX | LOCK_NB);
         return 0;
+    }
     rc = -errno;
     if (fd >= 0) {
         close(fd);
@@ -182,13 +198,12 @@ int file_output_close(struct file_output *o, bool keep)
         return 0;
     int rc = ferror(o->file) != 0 ? -EIO : 0;
     if (rc == 0 && keep && replaces &&
-        (fflush(o->file) != 0 || fsync(fileno(o->file)) != 0))
+        (fflush(o->file) != 0 || fsync(fileno(o->file)) != 0 ||
+         rename(o->temporary, o->path) != 0)) /* while it is locked */
         rc = -errno;
     if (fclose(o->file) != 0 && rc == 0)
         rc = -errno;
     o->file = NULL;
-    if (rc == 0 && keep && replaces && rename(o->temporary, o->path) != 0)
-        rc = -errno;
     if (replaces && (rc != 0 || !keep))
         unlink(o->temporary);
     return rc;

@@ -43,8 +43,9 @@ struct file_output {
 
 /* Begins a temporary file beside `path`, or beside the target of a link; opens
  * anything but a regular file (a pipe, /dev/stdout) directly. Removes temporary
- * files of this path that killed processes left an hour ago or earlier. Returns
- * 0, or a negative errno with o->file NULL. O(files in the folder). */
+ * files of this path that killed processes left an hour ago or earlier: those
+ * that no process has locked. Returns 0, or a negative errno with o->file NULL.
+ * O(files in the folder). */
 [[nodiscard]] int file_output_open(struct file_output *o, const char *path);
 
 /* Closes the file. With `keep` it is synced and replaces `path`, else it is
