@@ -289,7 +289,7 @@ kill "$child" """], cwd=ROOT, capture_output=True, text=True, check=True)
                                      ('random', rows[2:3], None)):
             os.makedirs(os.path.join(self.folder, policy))
             self.write(f'{policy}/report.json', json.dumps({
-                'slo': {'ttft_s': 0.08, 'tbt_s': 0.2,
+                'slo': {'asked': True, 'ttft_s': 0.08, 'tbt_s': 0.2,
                         'effective_ratio': 0.25 if ttft_s else 0.0},
                 'trace': {'file': '/t.jsonl', 'speed': 1}, 'requests': {
                     'total': len(some), 'completed': len(some) - 1},

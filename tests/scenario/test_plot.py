@@ -1,4 +1,5 @@
 """Pictures: hostile texts, nothing to draw, and what is missing."""
+import json
 import os
 import re
 import signal
@@ -57,12 +58,16 @@ class Plot(FolderCase):
 
     def test_nothing(self):
         """Frames are drawn even if there is no number."""
-        _, words = self.draw('live', 't', '{"slo": {"ttft_s": 30}, "ttft_s": '
-                             '{"p50": null, "p99": null}}\noutcome,ttft_s,'
-                             'predicted_ttft_s,send_lag_s,intended_s\n'
-                             'failed,,,0,1\n')
-        for word in ('failed (1)', 'SLO 30 s', 'Distribution'):
-            self.assertIn(word, words)
+        for asked in True, False:
+            _, words = self.draw(
+                'live', 't', json.dumps({
+                    'slo': {'asked': asked, 'ttft_s': 30},
+                    'ttft_s': {'p50': None, 'p99': None}}) +
+                '\noutcome,ttft_s,predicted_ttft_s,send_lag_s,intended_s\n'
+                'failed,,,0,1\n')
+            for word in 'failed (1)', 'Distribution':
+                self.assertIn(word, words)
+            self.assertEqual('SLO 30 s' in words, asked)
         _, words = self.draw('cake_adaptive', 't', 'bandwidth_gbps,order,'
                              'done_s,short_ttft_mean_s\n7,fifo,1,\n')
         self.assertIn('fifo', words)

@@ -177,9 +177,10 @@ class Replay(FolderCase):
         self.assertEqual((slo['ttft_s'], slo['effective_ratio'],
                           slo['promised']), (0.001, 0.0, None))
         for limit, told in ((), False), (('--slo-tbt', 1), True):
-            done, _ = self.live(self.serve(), '--speed', 30, '--requests', 4,
-                                *limit)
+            done, report = self.live(self.serve(), '--speed', 30, '--requests',
+                                     4, *limit)
             self.assertEqual('effective requests' in done.stdout, told)
+            self.assertEqual(report['slo']['asked'], told)
 
     def test_figure(self):
         """What has no TTFT stands in the key and above the scale; a replay

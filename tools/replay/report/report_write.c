@@ -91,7 +91,7 @@ json_t *replay_report_json(const struct replay_report *r)
     json_t *json = json_pack(
         "{s:s, s:s?, s:{s:o, s:o, s:o, s:o}, s:{s:o, s:o, s:o, s:o, s:o},"
         " s:{s:o}, s:o, s:o, s:o, s:o, s:o,"
-        " s:{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o},"
+        " s:{s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o},"
         " s:{s:o, s:{s:o, s:o}, s:o, s:o}, s:o, s:o, s:o, s:o, s:b, s:b}",
         "mode", c->mode, "policy", c->policy, /**/
         "requests", "total", count(r->total), "completed", count(r->completed),
@@ -107,7 +107,8 @@ json_t *replay_report_json(const struct replay_report *r)
         "ttft_s", summary_json(&r->ttft_s),         /**/
         "tbt_s", summary_json(&r->tbt_s),           /**/
         "send_lag_s", summary_json(&r->send_lag_s), /**/
-        "slo", "ttft_s", number(c->slo_ttft_s), "tbt_s", number(c->slo_tbt_s),
+        "slo", "asked", (int)!c->no_slo, "ttft_s", number(c->slo_ttft_s),
+        "tbt_s", number(c->slo_tbt_s), /**/
         "effective", count(r->effective), "effective_ratio",
         number(r->effective_ratio), "effective_tokens",
         count(r->effective_tokens), "effective_token_ratio",
