@@ -211,6 +211,21 @@ void engine_list_read(struct fields *f, const json_t *value,
         engine_list_free(out);
 }
 
+/* Checks an engine of the command line against one that was there before. */
+static void check_two(struct fields *f, const struct engine_config *before,
+                      const struct engine_config *e)
+{
+    if (engine_url_compare(&before->url, &e->url) == 0)
+        fields_refuse(f, "", "url",
+                      "\"%s\": engine %s is given with it, too: %s",
+                      e->url_text, before->name, before->url_text);
+    else if (strcmp(before->name, e->name) == 0)
+        fields_refuse(f, "", "name",
+                      "\"%s\": is the name of the engine at %s, too: give "
+                      "another one, as in --engine NAME=%s",
+                      e->name, before->url_text, e->url_text);
+}
+
 int engine_list_add(struct engine_list *list, const char *text, char *err,
                     size_t size)
 {
@@ -224,7 +239,7 @@ int engine_list_add(struct engine_list *list, const char *text, char *err,
         list->n < ENGINES_MAX
             ? reallocarray(list->at, list->n + 1, sizeof(*more))
             : NULL;
-    json_t *entry = NULL;
+    json_t *entry;
 
     if (!more)
         return error_say(err, size, -ENOMEM,
@@ -246,22 +261,16 @@ int engine_list_add(struct engine_list *list, const char *text, char *err,
     entry =
         json_pack("{s:s%, s:o}", "name", named ? text : host, (size_t)n_name,
                   "url", json_sprintf("%s%s", scheme ? "" : "http://", url));
-    if (entry)
-        engine_config_read(&f, &(struct fields_object){entry, ""},
-                           &list->at[list->n]);
-    else
-        fields_refuse(&f, "", "", "must be [NAME=]URL");
+    if (!entry)
+        return error_say(err, size, -EINVAL,
+                         "--engine \"%.100s\": must be in UTF-8", text);
+    engine_config_read(&f, &(struct fields_object){entry, ""},
+                       &list->at[list->n]);
     json_decref(entry);
-    for (size_t i = 0; i < list->n; i++)
-        if (engine_url_compare(&list->at[i].url, &list->at[list->n].url) == 0)
-            fields_refuse(&f, "", "url",
-                          "\"%s\": engine %s is given with it, too: %s",
-                          list->at[list->n].url_text, list->at[i].name,
-                          list->at[i].url_text);
-    if (f.rc == 0) {
+    for (size_t i = 0; f.rc == 0 && i < list->n; i++)
+        check_two(&f, &list->at[i], &list->at[list->n]);
+    if (f.rc == 0)
         list->n++;
-        check_list(&f, list);
-    }
     return f.rc;
 }
 

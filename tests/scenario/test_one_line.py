@@ -327,7 +327,15 @@ class OneLine(Case):
         for words, told in (
                 (['-e', 'a b=http://h'], '--engine a b=http://h: name: "a b"'),
                 (['-e', 'ftp://h'], '"ftp://h": must begin with http'),
-                (['-e', 'a=http://h', '-e', 'a=http://g'], '"a"'),
+                (['-e', 'a=http://h', '-e', 'a=http://g'],
+                 '--engine a=http://g: name: "a": is the name of the engine at '
+                 'http://h, too'),
+                (['-e', 'http://h:1/x', '-e', 'http://h:1/y'],
+                 '--engine http://h:1/y: name: "h:1": is the name of the engine '
+                 'at http://h:1/x, too: give another one, as in --engine '
+                 'NAME=http://h:1/y'),
+                (['-e', 'http://h', '-e', b'\xff=http://g'],
+                 '=http://g": must be in UTF-8'),
                 (['-e', 'http://h', '-e', 'b=HTTP://H:80/v1/'],
                  'url: "HTTP://H:80/v1/": engine h is given with it, too'),
                 (['-e', 'localhost:8000', '-e', '127.0.0.1:8000'],
