@@ -144,8 +144,8 @@ def buy_table(z, plan):
     what = {k['label']: k['about'] or '' for k in z['kinds']}
     rows = []
     for label, p, d in plan['mix']:
-        for n, role in ((p, 'serve both' if plan['coupled'] else 'prefill'),
-                        (d, 'decode')):
+        first = 'prefill and decode' if plan['coupled'] else 'prefill'
+        for n, role in ((p, first), (d, 'decode')):
             if n:
                 price = prices[label]
                 rows.append([n, label, what[label], role] + (

@@ -283,9 +283,9 @@ class Sizing:
         p, d = self.totals(mix)
         ratio = f' (P/D {p / d:.2f})' if d > 0 else ''
         if len(self.kinds) == 1:
-            kind = 'coupled' if self.coupled else 'prefill'
             return (f'{p + d} nodes: {p} prefill and {d} decode{ratio}'
-                    if d > 0 else f'{p} {kind} nodes')
+                    if d > 0 else
+                    words.count(p, 'node' if self.coupled else 'prefill node'))
         parts = [[f'{n[role]} {label}' for label, *n in self.counts(mix)
                   if n[role]] for role in self.space.roles]
         if d == 0:
