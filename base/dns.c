@@ -312,11 +312,38 @@ static void ask(struct dns *dns, struct question *q, const char *host,
     ares_getaddrinfo(dns->channel, host, NULL, &hints, on_answer, q);
 }
 
+/* Returns whether a name means this machine (RFC 6761, section 6.3). */
+static bool is_localhost(const char *host)
+{
+    const char name[] = "localhost";
+    size_t n = strlen(host), m = sizeof(name) - 1;
+
+    return n >= m && strcasecmp(host + n - m, name) == 0 &&
+           (n == m || host[n - m - 1] == '.');
+}
+
+/* Makes a numeric address its family's answer. Returns false for another
+ * text. */
+static bool answer_by(struct dns_lookup *l, const char *numbers)
+{
+    struct dns_address one;
+    struct dns_half *half;
+
+    if (!dns_numeric(numbers, &one))
+        return false;
+    half = one.family == AF_INET ? &l->answer.v4 : &l->answer.v6;
+    half->all = calloc(1, sizeof(one));
+    if (half->all)
+        half->all[half->n++] = one;
+    else
+        half->why_not = "out of memory";
+    return true;
+}
+
 static struct dns_lookup *look_up(struct dns *dns, const char *host, bool first,
                                   dns_done *done, void *arg)
 {
     struct dns_lookup *l = calloc(1, sizeof(*l));
-    struct dns_address one;
 
     if (!l)
         return NULL;
@@ -324,15 +351,9 @@ static struct dns_lookup *look_up(struct dns *dns, const char *host, bool first,
     l->arg = arg;
     l->first = first;
     loop_timer_init(dns->loop, &l->timer, on_end, l);
-    if (dns_numeric(host, &one)) {
-        struct dns_half *half =
-            one.family == AF_INET ? &l->answer.v4 : &l->answer.v6;
-
-        half->all = calloc(1, sizeof(one));
-        if (half->all)
-            half->all[half->n++] = one;
-        else
-            half->why_not = "out of memory";
+    /* c-ares (1.18) would lose memory with each "localhost". */
+    if (is_localhost(host) ? answer_by(l, "127.0.0.1") && answer_by(l, "::1")
+                           : answer_by(l, host)) {
         end_soon(l);
         return l;
     }

@@ -1,7 +1,8 @@
 /*
  * Looks up host names on the event loop, by c-ares: in /etc/hosts, then at name
  * servers, with EDNS0, and over TCP if an answer is truncated. Blocks only to
- * read /etc/hosts.
+ * read /etc/hosts. "localhost" and names below it are 127.0.0.1 and ::1, as RFC
+ * 6761 says.
  *
  * IPv4 and IPv6 addresses are two questions. When one of them has found
  * addresses, it waits DNS_SKEW_US at most for the other.

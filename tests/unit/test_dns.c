@@ -1,6 +1,7 @@
 /* Look-ups on a loop: addresses in numbers, an answer that never comes, half an
  * answer, and what is cancelled before its end. */
 #include <arpa/inet.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 /* What on_done() was told. */
 static int n_done;
 static char told[64];
+static size_t n_told; /* addresses */
 
 static void on_done(void *, const struct dns_answer *answer)
 {
@@ -20,6 +22,7 @@ static void on_done(void *, const struct dns_answer *answer)
     struct sockaddr_storage at;
 
     n_done++;
+    n_told = answer->v4.n + answer->v6.n;
     CU_ASSERT_PTR_NULL(dns_why_not(answer));
     CU_ASSERT_PTR_NOT_NULL_FATAL(first);
     CU_ASSERT_EQUAL(dns_sockaddr(first, 7, &at),
@@ -32,6 +35,7 @@ static void on_done(void *, const struct dns_answer *answer)
 static void test_numbers(void)
 {
     static const char *const hosts[] = {"127.0.0.9", "::1"};
+    static const char *const own[] = {"localhost", "LocalHost", "a.localhost"};
     struct loop *loop = loop_new();
     struct dns *dns = dns_new(loop, "");
     struct dns_address a;
@@ -44,6 +48,14 @@ static void test_numbers(void)
         loop_turn(loop, -1);
         CU_ASSERT_EQUAL(n_done, 1);
         CU_ASSERT_STRING_EQUAL(told, hosts[i]);
+    }
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++) {
+        n_done = 0;
+        CU_ASSERT_PTR_NOT_NULL(dns_look_up(dns, own[i], on_done, NULL));
+        loop_turn(loop, -1);
+        CU_ASSERT_EQUAL(n_done, 1);
+        CU_ASSERT_STRING_EQUAL(told, "127.0.0.1");
+        CU_ASSERT_EQUAL(n_told, 2);
     }
     CU_ASSERT_TRUE(dns_numeric("fe80::1%lo", &a));
     CU_ASSERT_NOT_EQUAL(a.scope, 0);
@@ -176,6 +188,25 @@ static void test_first(void)
     close(server.fd);
 }
 
+/* c-ares 1.18 loses a copy of the name with each of them. */
+static void test_localhost(void)
+{
+    struct loop *loop = loop_new();
+    struct dns *dns = dns_new(loop, "");
+    size_t before = 0;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(dns);
+    for (int i = 0; i < 1001; i++) {
+        if (i == 1)
+            before = mallinfo2().uordblks;
+        CU_ASSERT_PTR_NOT_NULL(dns_look_up(dns, "localhost", on_done, NULL));
+        loop_turn(loop, -1);
+    }
+    CU_ASSERT(mallinfo2().uordblks < before + 4096);
+    dns_free(dns);
+    loop_free(loop);
+}
+
 static void test_servers(void)
 {
     static const char *const bad[] = {"name:53", "127.0.0.1:99999", "::1::"};
@@ -190,9 +221,10 @@ static void test_servers(void)
 }
 
 static const struct suite_test tests[] = {
-    {"numbers", test_numbers},
+    {"numbers, and localhost", test_numbers},
     {"silence", test_silence},
     {"the first address", test_first},
+    {"a thousand times localhost", test_localhost},
     {"servers", test_servers},
 };
 SUITE("dns", tests)
