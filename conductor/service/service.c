@@ -183,10 +183,12 @@ static int check_no_cost_model(const struct config *config,
     n = snprintf(
         err, CONFIG_ERROR_MAX,
         "cost_model: not set, but policy %.50s needs it to predict native "
-        "workers: name engines instead (--engine URL, or engines), or make one "
-        "with conductor-worker --profile and conductor-fit, or set a policy "
-        "that needs none:",
-        config->policy);
+        "workers: %s, or make one with conductor-worker --profile and "
+        "conductor-fit, or set a policy that needs none:",
+        config->policy,
+        config->engines.given || *config->engines_file
+            ? "leave worker_listen out to have engines only"
+            : "name engines instead (--engine URL, or engines)");
     for (size_t i = 0; (p = schedule_policy_at(i)); i++)
         if (p->without_cost_model && n < CONFIG_ERROR_MAX)
             n +=

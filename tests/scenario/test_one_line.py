@@ -340,6 +340,9 @@ class OneLine(Case):
                  'url: "HTTP://H:80/v1/": engine h is given with it, too'),
                 (['-e', 'localhost:8000', '-e', '127.0.0.1:8000'],
                  'engine localhost:8000 is given with it, too'),
+                (['-e', 'http://h', '-s', 'worker_listen=127.0.0.1:0'],
+                 'native workers: leave worker_listen out to have engines only, '
+                 'or make one'),
                 (['-s', 'engines=x'], '(it is a list, which only a '
                                       'configuration file can hold)'),
                 (['--conf', 'x'], 'did you mean --config?'),
