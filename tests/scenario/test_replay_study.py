@@ -668,6 +668,8 @@ class Study(FolderCase):
                 '--kinds', 'k0,k2')
         refused('--kinds k0: comes twice', '--kinds', 'k0,k0')
         refused('--fixed: is for one file, not for 2 kinds', '--fixed')
+        refused('--spare: searches, and --fixed does not', '--fixed', '--spare',
+                '--kinds', 'k0')
         refused('--token-target 1.5', '--token-target', 1.5, status=2)
         refused('--loads 1,0', '--loads', '1,0', status=2)
         refused('--kinds k0: ' + PAPER + ' is not a folder', '--nodes', PAPER,

@@ -519,6 +519,9 @@ def size(command, core, facts, kinds):
     if options.get('fixed') and len(kinds) > 1:
         raise Refused(f'--fixed: is for one file, not for {len(kinds)} kinds '
                       'of nodes')
+    if options.get('fixed') and options.get('spare'):
+        raise Refused('--spare: searches, and --fixed does not: what a lost '
+                      'node costs is told without it')
     z = Sizing(core, facts, kinds, options)
     found = command.found(z)
     words.print_found(found)

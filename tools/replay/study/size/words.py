@@ -192,7 +192,7 @@ def print_answer(z):
     elif z['spare']:
         print('it is also the cheapest that meets the target with any one '
               'node lost')
-    elif z['wants_spare'] and not z['fixed']:
+    elif z['wants_spare']:
         print('none that was allowed meets the target with any one node lost')
     if not z['fixed'] and (z['below'] or not z['everything']):
         print(tried_text(z))
