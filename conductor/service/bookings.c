@@ -16,7 +16,8 @@ struct list {
 
 static void put(struct list *l, const char *part, uint64_t attempt)
 {
-    const struct service_request *own = request_find(l->service, attempt);
+    const struct service_request *own =
+        service_request_find(l->service, attempt);
     char model[2 * ENGINE_MODEL_MAX], name[2 * POOL_NAME_BYTES];
     const char *quote = own ? "\"" : "";
 

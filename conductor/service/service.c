@@ -338,7 +338,7 @@ void service_drop_requests(struct service *s)
 {
     for (uint32_t i = 0; s->requests.by_slot && i < s->requests.size; i++)
         if (s->requests.by_slot[i])
-            request_free(s->requests.by_slot[i]);
+            service_request_free(s->requests.by_slot[i]);
 }
 
 void service_free_one(struct service *s)

@@ -481,10 +481,11 @@ int __wrap_pool_prefill_done(struct pool *pool, uint32_t id,
             r->requests[k].observed_us = us;
         else
             r->simulated[k - REQUESTS].observed_us = us;
-    } else if (!request_find(r->service, request_id)) {
+    } else if (!service_request_find(r->service, request_id)) {
         CU_ASSERT_EQUAL(us, served_piece(request_id)->observed_us);
     } else {
-        struct service_request *served = request_find(r->service, request_id);
+        struct service_request *served =
+            service_request_find(r->service, request_id);
         const struct request *q = served->arg;
         const struct sim_record *record = &q->record;
 

@@ -173,7 +173,7 @@ RIG_TEST(test_first_token)
 /* While it is in the inbox. */
 RIG_TEST(test_received)
 {
-    CU_ASSERT_FALSE(request_set_state(r->request, REQUEST_DECODING));
+    CU_ASSERT_FALSE(service_request_set_state(r->request, REQUEST_DECODING));
     turns(r);
     check_failed(r);
 }
@@ -223,7 +223,7 @@ RIG_TEST(test_aborts)
         signal(SIGABRT, SIG_DFL);
         setrlimit(RLIMIT_CORE, &(struct rlimit){0});
         setenv(BUG_ABORTS, "1", 1);
-        (void)request_set_state(r->request, REQUEST_DECODING);
+        (void)service_request_set_state(r->request, REQUEST_DECODING);
         _exit(0);
     }
     CU_ASSERT_EQUAL(waitpid(pid, &status, 0), pid);

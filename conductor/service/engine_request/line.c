@@ -25,7 +25,7 @@ static void next_turn(struct engine *e, int64_t from_us, int64_t now_us)
     pool_prefill_started(e->service->pool, e->id, first->attempt.id, now_us);
     cluster_started(e->service->peers, first->attempt.id);
     if (first->state == REQUEST_SCHEDULED)
-        request_set_state(first, REQUEST_PREFILLING);
+        service_request_set_state(first, REQUEST_PREFILLING);
 }
 
 void forward_join_line(struct service_request *request, int64_t now_us)
@@ -198,9 +198,9 @@ void forward_first_token(struct service_request *request, int64_t now_us)
                               request->attempt.id);
     cluster_decoding(s->peers, request->attempt.id);
     if (request->state == REQUEST_SCHEDULED)
-        request_set_state(request, REQUEST_PREFILLING);
-    if (request_set_state(request, REQUEST_TRANSFERRING))
-        request_set_state(request, REQUEST_DECODING);
+        service_request_set_state(request, REQUEST_PREFILLING);
+    if (service_request_set_state(request, REQUEST_TRANSFERRING))
+        service_request_set_state(request, REQUEST_DECODING);
 }
 
 void forward_learn_whole(struct service_request *request, int64_t tokens)

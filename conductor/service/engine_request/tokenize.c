@@ -113,7 +113,7 @@ static void finish(struct service_request *request, const char *why_not)
         note_failure(request, e, why_not);
     else
         s->metrics.tokenized++;
-    if (request_set_state(request, REQUEST_RECEIVED))
+    if (service_request_set_state(request, REQUEST_RECEIVED))
         request_receive(request);
 }
 

@@ -90,7 +90,7 @@ static bool hand_on_rewritten(struct service_request *request,
     if (out.len)
         forward_hand_on(request, out.data, out.len, loop_now_us(s->loop));
     text_buf_fini(&out);
-    return request_find(s, number) == request;
+    return service_request_find(s, number) == request;
 }
 
 /* Handles the first byte of the decode engine's answer. */

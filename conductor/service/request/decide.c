@@ -47,7 +47,7 @@ static void carry_out(struct service_request *request,
                                             d->decode, &request->attempt.lent});
     if (d->chosen.extrapolated)
         note_extrapolation(request);
-    if (!request_set_state(request, REQUEST_SCHEDULED))
+    if (!service_request_set_state(request, REQUEST_SCHEDULED))
         return;
     observe_decided(request, d);
     observe_attempt(request);
@@ -73,7 +73,8 @@ static void carry_out(struct service_request *request,
     sessions_note(&s->requests.sessions, request->session, d->prefill);
     uint64_t attempt_id = request->attempt.id;
     request->ops->scheduled(request->arg, &told);
-    if (request_find(s, attempt_id) == request && request->by->send(request))
+    if (service_request_find(s, attempt_id) == request &&
+        request->by->send(request))
         request_instance_lost(request, POOL_NO_INSTANCE, "out of memory");
 }
 
@@ -85,7 +86,7 @@ static void follow(struct service_request *request,
         carry_out(request, order, now_us);
         break;
     case DISPATCH_WAIT:
-        request_set_state(request, REQUEST_WAITING);
+        service_request_set_state(request, REQUEST_WAITING);
         break;
     case DISPATCH_REJECT:
         if (order->decided)

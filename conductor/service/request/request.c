@@ -45,7 +45,8 @@ static void request_break(struct service_request *request)
     loop_defer(&s->requests.look);
 }
 
-bool request_set_state(struct service_request *request, enum request_state next)
+bool service_request_set_state(struct service_request *request,
+                               enum request_state next)
 {
     if (!(transitions[request->state] & TO(next))) {
         bug("%s: no transition from %s to %s", request->request_id,
@@ -60,8 +61,8 @@ bool request_set_state(struct service_request *request, enum request_state next)
     return true;
 }
 
-struct service_request *request_find(struct service *service,
-                                     uint64_t attempt_id)
+struct service_request *service_request_find(struct service *service,
+                                             uint64_t attempt_id)
 {
     uint32_t slot = (uint32_t)(attempt_id % service->requests.size);
     struct service_request *request = service->requests.by_slot[slot];
@@ -75,7 +76,7 @@ void request_drop_first(struct service_request *request)
     request->output.holds = false;
 }
 
-void request_free(struct service_request *request)
+void service_request_free(struct service_request *request)
 {
     struct service *s = request->service;
 
@@ -174,13 +175,13 @@ void request_fail(struct service_request *request, int http_status,
     if (request->output.n_tokens && request->attempt.id)
         log_cut(request, message);
     request_abort(request);
-    if (!request_set_state(request, REQUEST_ENDED))
+    if (!service_request_set_state(request, REQUEST_ENDED))
         return;
     ended(request, http_status == 429 ? METRICS_REJECTED : METRICS_FAILED, code,
           http_status);
     log_debug("%s: failed, %s: %s", request->request_id, code, message);
     request->ops->failed(request->arg, &failure);
-    request_free(request);
+    service_request_free(request);
 }
 
 void request_unlist(struct service_request *request)
@@ -222,13 +223,13 @@ void request_end(struct service_request *request, enum metrics_outcome outcome,
                 (request->output.n_tokens - 1));
     request_close_pool(request);
     request->attempt.id = 0;
-    if (!request_set_state(request, REQUEST_ENDED))
+    if (!service_request_set_state(request, REQUEST_ENDED))
         return;
     ended(request, outcome, reason, outcome == METRICS_COMPLETED ? 200 : 0);
     request->result.output_tokens = request->output.n_tokens;
     request->result.retries = request->dispatch.retries;
     request->ops->done(request->arg, &request->result);
-    request_free(request);
+    service_request_free(request);
 }
 
 void request_answered(struct service_request *request, int64_t tokens)
@@ -255,7 +256,7 @@ static void request_place_again(struct service_request *request)
 {
     observe_again(request);
     request_abort(request);
-    if (request_set_state(request, REQUEST_RECEIVED))
+    if (service_request_set_state(request, REQUEST_RECEIVED))
         request_receive(request);
 }
 
@@ -365,9 +366,9 @@ void service_cancel(struct service_request *request, const char *why)
     log_cut(request, why);
     request_unlist(request);
     request_abort(request);
-    if (request_set_state(request, REQUEST_ENDED))
+    if (service_request_set_state(request, REQUEST_ENDED))
         ended(request, METRICS_CANCELLED, NULL, 0);
-    request_free(request);
+    service_request_free(request);
     loop_defer(&s->requests.look); /* waiting ones may go */
 }
 

@@ -295,10 +295,10 @@ void request_pushed(struct service_request *request);
 /* request_drop_first(request): drops the first token if it is held back. */
 void request_drop_first(struct service_request *request);
 
-/* request_find(service, attempt_id): returns the request of a live attempt, or
- * NULL. */
-struct service_request *request_find(struct service *service,
-                                     uint64_t attempt_id);
+/* service_request_find(service, attempt_id): returns the request of a live
+ * attempt, or NULL. */
+struct service_request *service_request_find(struct service *service,
+                                             uint64_t attempt_id);
 
 /* request_instance_lost(request, id, why): ends an attempt that instance id
  * failed (POOL_NO_INSTANCE = blame none). Retries before the first token or if
@@ -333,12 +333,12 @@ void request_retry_waiting(struct service *service);
 uint32_t request_prompt_tokens(const struct service_request *request);
 enum service_known_by request_known_by(const struct service_request *request);
 
-/* request_set_state(request, next): changes the state if the transition table
- * in request.c allows it; returns whether it did. If not, that is a bug:
+/* service_request_set_state(request, next): changes the state if the transition
+ * table in request.c allows it; returns whether it did. If not, that is a bug:
  * the request fails in the next turn of the loop, and stays valid until then.
  */
-bool request_set_state(struct service_request *request,
-                       enum request_state next);
+bool service_request_set_state(struct service_request *request,
+                               enum request_state next);
 
 /* request_answered(request, tokens): learns the length of an answer that ended
  * by itself. */
@@ -349,9 +349,9 @@ void request_answered(struct service_request *request, int64_t tokens);
 void request_end(struct service_request *request, enum metrics_outcome outcome,
                  const char *reason);
 
-/* request_free(request): frees its memory and slot. The request must be with no
- * worker and in no list. */
-void request_free(struct service_request *request);
+/* service_request_free(request): frees its memory and slot. The request must be
+ * with no worker and in no list. */
+void service_request_free(struct service_request *request);
 
 /* Writes ": all 2 are drained" if operators drained all instances that have one
  * of the roles (a mask of ROLE_PREFILL and ROLE_DECODE), else "".

@@ -131,7 +131,7 @@ struct service_request *service_submit(struct service *service,
         request->by = &engine_ops; /* no ticket was counted */
         s->metrics.rejected_tickets++;
         s->metrics.requests[METRICS_REJECTED]++;
-        request_free(request);
+        service_request_free(request);
         errno = EDQUOT;
         return NULL;
     }

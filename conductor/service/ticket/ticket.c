@@ -165,7 +165,7 @@ static struct service_request *find(const struct models *models, const char *id)
         return NULL;
     for (struct service *s = models->first; s; s = s->next) {
         struct service_request *r =
-            s->number == number ? request_find(s, attempt) : NULL;
+            s->number == number ? service_request_find(s, attempt) : NULL;
 
         if (r && r->by == &ticket_ops && r->forward->ticket &&
             r->forward->ticket == nonce)

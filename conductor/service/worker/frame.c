@@ -30,7 +30,7 @@ static bool request_token(struct service_request *request, uint32_t token)
     request->output.n_tokens++;
     s->metrics.output_tokens++;
     request->ops->token(request->arg, token);
-    return request_find(s, attempt_id) == request;
+    return service_request_find(s, attempt_id) == request;
 }
 
 /* Hands over the token that is held back, if any. False: the request is gone.
@@ -88,7 +88,7 @@ static bool request_decoded(struct service_request *request, uint32_t token)
                             request->attempt.id);
         cluster_decoding(s->peers, request->attempt.id);
         service_link_freed(s);
-        if (!request_set_state(request, REQUEST_DECODING))
+        if (!service_request_set_state(request, REQUEST_DECODING))
             return false;
     }
     pool_decode_progress(s->pool, request->attempt.decode, request->attempt.id,
@@ -154,7 +154,7 @@ static int on_prefill_started(struct service_request *request, uint32_t id,
     if (s->costs.predicts)
         histogram_observe(&s->metrics.queue_error_s,
                           (double)(error_us < 0 ? -error_us : error_us) / 1e6);
-    return request_set_state(request, REQUEST_PREFILLING) ? 0 : -EPROTO;
+    return service_request_set_state(request, REQUEST_PREFILLING) ? 0 : -EPROTO;
 }
 
 static int64_t comparable_us(const struct service_request *request,
@@ -254,7 +254,7 @@ static int on_prefill_done(struct service_request *request, uint32_t id,
     count_prefill(request, &m);
     take_result(request, &m);
     observe_prefilled(request, &m);
-    if (!request_set_state(request, REQUEST_TRANSFERRING))
+    if (!service_request_set_state(request, REQUEST_TRANSFERRING))
         return -EPROTO;
     service_freed(s);
     request->spans.prefilled_us = loop_now_us(request->service->loop);
@@ -334,7 +334,7 @@ static int on_tokens(struct service *s, uint32_t id,
         return -EBADMSG;
     for (uint32_t i = 0; i < m.n; i++) {
         struct msg_token t = msg_tokens_at(&m, i);
-        struct service_request *request = request_find(s, t.request_id);
+        struct service_request *request = service_request_find(s, t.request_id);
 
         if (!was_given(s, t.request_id))
             return -EPROTO;
@@ -372,7 +372,8 @@ static frame_taker *const takers[] = {
 int request_frame(struct service *service, uint32_t id,
                   const struct frame_header *h, const uint8_t *payload)
 {
-    struct service_request *request = request_find(service, h->request_id);
+    struct service_request *request =
+        service_request_find(service, h->request_id);
     int rc;
 
     if (h->type == FRAME_TOKENS)
