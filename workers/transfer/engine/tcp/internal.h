@@ -97,11 +97,12 @@ struct tcp_offer {
 
 TAILQ_HEAD(tcp_streams, tcp_stream);
 
-/* One I/O thread. */
+/* One I/O thread, or its work on the transport's loop in virtual time. */
 struct tcp_io {
     struct tcp *tcp;
-    struct loop *loop;
+    struct loop *loop; /* its own if it is threaded */
     struct loop_bell wake;
+    bool threaded;
     pthread_t thread;
     bool started;
     struct tcp_streams streams; /* used by this thread only */

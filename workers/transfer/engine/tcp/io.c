@@ -1,4 +1,5 @@
-/* The I/O threads: each has an event loop and some of the streams. */
+/* The I/O threads: each has an event loop and some of the streams. In virtual
+ * time there are no threads, and their streams are on the transport's loop. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,7 +104,7 @@ static void on_wake(void *arg)
         next = TAILQ_NEXT(s, link);
         stream_go(s, leaving ? -ECANCELED : s->role->look(s));
     }
-    if (leaving)
+    if (leaving && io->threaded)
         loop_stop(io->loop);
 }
 
@@ -121,12 +122,13 @@ int tcp_io_start(struct tcp *t)
         struct tcp_io *io = &t->ios[i];
 
         io->tcp = t;
+        io->threaded = loop_has_threads(t->config.loop);
         TAILQ_INIT(&io->streams);
         TAILQ_INIT(&io->fresh);
-        io->loop = loop_new();
+        io->loop = io->threaded ? loop_new() : t->config.loop;
         if (!io->loop ||
             loop_bell_init(io->loop, &io->wake, false, on_wake, io) ||
-            pthread_create(&io->thread, NULL, run, io))
+            (io->threaded && pthread_create(&io->thread, NULL, run, io)))
             return -ENOMEM;
         io->started = true;
     }
@@ -143,13 +145,18 @@ void tcp_io_stop(struct tcp *t)
         pthread_mutex_lock(&t->set.lock);
         io->leaving = true;
         pthread_mutex_unlock(&t->set.lock);
+        if (!io->threaded) {
+            on_wake(io);
+            continue;
+        }
         loop_ring(&io->wake);
         pthread_join(io->thread, NULL);
     }
     /* Frees the bells last: each thread may wake the others until it ends. */
     for (uint32_t i = 0; i < t->config.streams; i++) {
         loop_bell_fini(&t->ios[i].wake);
-        loop_free(t->ios[i].loop);
+        if (t->ios[i].threaded)
+            loop_free(t->ios[i].loop);
     }
 }
 
