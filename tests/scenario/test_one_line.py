@@ -215,6 +215,7 @@ class OneLine(Case):
         for body in {'model': 'm', 'prompt': 'x'}, {'prompt': 'x'}:
             self.assertError(api.request('POST', '/v1/completions', body), 503,
                              'not known yet: no engine has told its model (asked: 1)')
+        self.assertError(api.get('/'), 404, 'the status page is /admin')
         wait_until('it tells why', lambda: api.request(
             'GET', '/admin/instances').body['instances'][0].get('last_error') ==
                    'Connection refused')

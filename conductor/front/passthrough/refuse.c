@@ -74,8 +74,12 @@ static int set_not_for_engines(const struct front_call *call,
             method.n < 20 ? (int)method.n : 20, method.at,
             forward_path_methods(path), n, path.at);
     return routes_set_unknown(call,
-                              ", and is not forwarded to engines: forwarded "
-                              "paths mostly begin with /v1/",
+                              call->front->admin.server
+                                  ? ", and is not forwarded to engines: "
+                                    "forwarded paths mostly begin with /v1/"
+                                  : ", and is not forwarded to engines: "
+                                    "forwarded paths mostly begin with /v1/; "
+                                    "the status page is /admin",
                               error);
 }
 
