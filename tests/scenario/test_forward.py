@@ -1296,6 +1296,33 @@ class Placement(EngineCase):
         self.assertIn(f'listening on 127.0.0.1, port {cluster.api.port}',
                       cluster.conductor.log())
 
+    def test_equal_scores(self):
+        """One block of 41 is less than predictions are off by: the engine
+        whose last prefill is longest ago is chosen, and explain says so."""
+        cluster = self.known(None, None)
+        first = self.post(cluster, {'prompt': [1] * 656})
+        got = self.post(cluster, {'prompt': [1] * 16 + [2] * 640})
+        why = cluster.api.explain(got)
+        chosen, other = why['candidates']
+        self.assertEqual(other['instance'],
+                         first.headers['x-conductor-prefill'])
+        self.assertEqual((chosen['used_blocks'], other['used_blocks']), (0, 1))
+        self.assertLess(other['score_ms'], chosen['score_ms'])
+        self.assertLessEqual(chosen['score_ms'],
+                             other['score_ms'] + why['plan']['equal_ms'] + .002)
+
+        def text(reply):
+            status, out, errors = self.run_program(
+                program('tools', 'conductorctl'), '--address',
+                f'127.0.0.1:{cluster.ports["http"]}', 'explain',
+                reply.headers['x-conductor-request-id'])
+            self.assertEqual((status, errors), (0, ''))
+            return out
+        self.assertIn('Scores that differ by at most '
+                      f'{why["plan"]["equal_ms"]:.3f} ms count as equal.',
+                      text(got))
+        self.assertNotIn('count as equal', text(first))
+
     def test_sessions_stay(self):
         """Prompts that have nothing in common, one at a time: idle engines
         take turns, but for sessions."""

@@ -274,7 +274,7 @@ static int print_candidates(const char *title, const json_t *list,
 
     if (json_array_size(list) == 0)
         return 0;
-    printf("\n%s (* is the best one; >= a lower bound)\n", title);
+    printf("\n%s (* is the chosen one; >= a lower bound)\n", title);
     table_add(&table, "");
     for (size_t c = 0; c < n; c++)
         table_add(&table, rows[c].title);
@@ -321,6 +321,46 @@ static void print_copied(const json_t *copied)
                ctl_show(copied, "age_s", d, sizeof d));
 }
 
+/* Whether nothing kept the policy from choosing the candidate. */
+static bool is_free(const json_t *candidate)
+{
+    static const char *const bars[] = {"late", "queue_full", "too_long",
+                                       "spared"};
+
+    for (size_t i = 0; i < N(bars); i++)
+        if (json_is_true(json_object_get(candidate, bars[i])))
+            return false;
+    return true;
+}
+
+/* Prints the rule by which a candidate with a lower score than the chosen one,
+ * the first, has lost; nothing if there is none. */
+static void print_equal(const json_t *json)
+{
+    const json_t *list = json_object_get(json, "candidates"), *one;
+    const json_t *chosen = json_array_get(list, 0);
+    const json_t *plan = json_object_get(json, "plan");
+    double score = json_number_value(json_object_get(chosen, "score_ms"));
+    bool lower = false;
+    char text[32];
+    size_t i;
+
+    json_array_foreach(list, i, one)
+    {
+        const json_t *other = json_object_get(one, "score_ms");
+
+        lower = lower || (json_is_number(other) && is_free(one) &&
+                          json_number_value(other) < score);
+    }
+    if (lower && is(json, "verdict", "accept") &&
+        json_is_number(json_object_get(plan, "equal_ms")) &&
+        json_array_size(json_object_get(json, "lent")) == 0)
+        printf("\nScores that differ by at most %s ms count as equal. Of equal "
+               "ones an instance is\nchosen that need not evict blocks for the "
+               "request, then the one whose last prefill\nis longest ago.\n",
+               ctl_show(plan, "equal_ms", text, sizeof text));
+}
+
 /* Prints what the columns mean, and why the times are missing. */
 static void print_legend(const json_t *json)
 {
@@ -358,6 +398,7 @@ static int print_all(const json_t *json)
         print_candidates("Decode", json_object_get(json, "decode_candidates"),
                          json_string_value(json_object_get(json, "decode")),
                          of_decode, N(of_decode));
+    print_equal(json);
     print_legend(json);
     return failed;
 }

@@ -116,6 +116,8 @@ struct schedule_decision {
     struct schedule_lent lent; /* if lent.n > 0, chosen has the group's times */
     double engine_price; /* if planned: seconds that other requests wait per
                             second of engine time, as estimated */
+    int64_t equal_us;    /* if planned: scores that differ by no more count as
+                            equal */
     int64_t tbt_us;      /* of decode; 0 = none */
     int64_t behind_us;   /* by which other KV delays its own on the link */
     int64_t gap_us;      /* from its prefill's end until its KV has come */

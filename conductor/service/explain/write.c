@@ -146,11 +146,12 @@ static void put_plan(struct writer *w, const struct explain_record *r)
 {
     const struct prefill_estimate *c = &r->chosen;
 
+    PUT(w, ",\"plan\":{\"mode\":\"%s\",\"engine_price\":%.3f",
+        c->planned ? load_mode_name(c->load_mode) : "auto", r->engine_price);
+    put_known(w, "equal_ms", r->equal_us, c->planned);
     PUT(w,
-        ",\"plan\":{\"mode\":\"%s\",\"engine_price\":%.3f,"
-        "\"resident_blocks\":%u,\"split_block\":%u,\"cached_blocks\":%u,"
+        ",\"resident_blocks\":%u,\"split_block\":%u,\"cached_blocks\":%u,"
         "\"sources\":[",
-        c->planned ? load_mode_name(c->load_mode) : "auto", r->engine_price,
         c->local_blocks, c->planned ? c->split_block : c->local_blocks,
         c->used_blocks);
     for (uint32_t i = 0; i < r->n_sources; i++) {
