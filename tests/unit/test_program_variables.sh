@@ -9,6 +9,10 @@ allowed='log_(program|format|threshold|told|lost)'
 # What compilers and libgcc put in by themselves, and variables of libraries.
 compiler='completed\.[0-9]+|__TMC_END__|__dso_handle|__cpu_(model|features2)'
 compiler="$compiler|.+@.*"
+# What nvcc puts into a program with kernels, and the CUDA runtime in it.
+compiler="$compiler|DW\.ref\.__gxx_personality_v0|libcudart_static_.+"
+compiler="$compiler|_ZL[0-9]+__cudaFatCubinHandle"
+compiler="$compiler|_Z(GV)?ZL?[0-9]+__device_stub__.+"
 
 for program; do
     variables=$(objdump -t "$program" |
