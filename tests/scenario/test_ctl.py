@@ -118,10 +118,11 @@ class Ctl(Case):
 
     def test_an_engine_that_tells_nothing(self):
         """What is guessed is marked, and what is not known is said."""
-        go_on = threading.Event()
+        begun, go_on = threading.Event(), threading.Event()
 
         def serve(request, send):
             if b'wait' in request.body:
+                begun.set()
                 go_on.wait(30)
             send(reply(200, b'{"choices": []}'))
         engine = Engine(serve)
@@ -150,8 +151,7 @@ class Ctl(Case):
         self.assertEqual(row[-2:], ['-', '-'])
         client = in_background(lambda: cluster.api.post('/v1/completions', {
             'model': 'm', 'prompt': 'wait'}))
-        wait_until('it has work', lambda: [
-            i['exchanges'] for i in cluster.api.listed()] == [1])
+        wait_until('it has work', begun.is_set)
         drain = in_background(lambda: (self.ctl(
             cluster.ports['http'], '--wait', 'drain', 'a'), go_on.is_set()))
         wait_until('it is drained', lambda: cluster.api.instances()[0] == 0)
