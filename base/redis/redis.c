@@ -57,7 +57,9 @@ static void on_timer(void *arg)
         redis_deadline(r, left_us);
     else
         redis_leave(r, r->step == UP ? "no answer in time"
-                                     : "no connection in time");
+                       : r->step == RESOLVING
+                           ? "its host was not looked up in time"
+                           : "no connection in time");
 }
 
 struct redis *redis_new(struct loop *loop, struct dns *dns,

@@ -39,7 +39,7 @@ static void rest(struct redis *r)
         return;
     r->step = RESTING;
     r->counts.losses += was_up;
-    if (!was_up && !r->complained && !r->directed) {
+    if (!was_up && !r->complained && !r->directed && !r->freeing) {
         log_warn("%s: redis %s:%u cannot be used: %s", r->what, r->to.host,
                  r->to.port, r->why);
         r->complained = true;

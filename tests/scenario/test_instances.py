@@ -746,11 +746,15 @@ class Dns(InstanceCase):
         servers.addresses = lambda: 'nothing'
         cluster = self.conductor(
             name_server=f'127.0.0.1:{servers.port}', engine_timeout_ms=200,
+            state='redis://pool.test:1',
             engines=[{'name': 'a', 'model': 'm', 'url': 'http://pool.test:1'}])
         wait_until('it is told why', lambda:
                    'engine a was never ready at http://pool.test:1 and gets no '
                    'work yet: its host was not looked up in time' in
                    cluster.conductor.log())
+        wait_until('of Redis, too', lambda:
+                   'redis pool.test:1 cannot be used: its host was not looked '
+                   'up in time' in cluster.conductor.log())
 
     def fails(self, again):
         self.at(1)

@@ -160,6 +160,18 @@ class Redis(Case):
         probe.expect('up')
         probe.end()
 
+    def test_end_while_it_connects(self):
+        """It is no fault of the server, and is not logged as one."""
+        silent = socket.create_server(('127.0.0.1', 0))
+        self.addCleanup(silent.close)
+        probe = Probe(self, 'redis://127.0.0.1:'
+                      f'{silent.getsockname()[1]}', timeout_ms=600000)
+        self.addCleanup(silent.accept()[0].close)
+        probe.end()
+        self.assertNotIn('cannot be used',
+                         read_file(self.folder, os.path.basename(
+                             probe.log.name)))
+
     def test_silent_and_full(self):
         """A server that is stopped: nothing waits, all is answered once."""
         server = RedisServer(self)
