@@ -19,7 +19,6 @@
 #define SHARED 3u /* beginnings that prompts share */
 #define VALUES 256u
 #define INPUT_MAX 65536
-#define THINK_US WORLD_SECOND_US
 /* A broken link may be noticed so long after it was mended. */
 #define NOTICE_US (60 * WORLD_SECOND_US)
 
@@ -66,8 +65,8 @@ static void violation(struct world_client *c, const char *what)
 static void think(struct world_client *c)
 {
     struct world *w = c->world;
-    int64_t us = (int64_t)(random_exponential_q32(&w->random) / 65536 *
-                           THINK_US / 65536);
+    int64_t us = (int64_t)(random_exponential_q32(&w->random) / 65536) *
+                 w->think_us / 65536;
 
     if (world_now_us(w) + us < w->until_us && loop_timer_start(&c->next, us))
         violation(c, "out of memory");

@@ -69,6 +69,7 @@ struct world {
     struct loop_timer next;
     struct loop_timer restart[WORLD_WORKERS];
     struct loop_timer mend; /* all links */
+    int64_t think_us;       /* of a client between requests, in the mean */
     int64_t until_us;       /* of requests and faults */
     int64_t broke_us; /* last fault that can break a client's connection */
 };

@@ -9,8 +9,14 @@
 #include "workers/engine/model.h"
 #include "workers/trust.h"
 
+/* A little more than a request needs, so that requests wait for room and blocks
+ * are evicted; or plenty. */
+#define BLOCKS_MIN 40
+#define BLOCKS_MORE 160
+
 static int parse(struct world_worker *w)
 {
+    char blocks[16];
     char *argv[] = {"conductor-worker",
                     "--conductor",
                     "10.0.0.1:8081",
@@ -25,7 +31,7 @@ static int parse(struct world_worker *w)
                     "--block-tokens",
                     WORLD_BLOCK_TOKENS_TEXT,
                     "--kv-blocks",
-                    "400",
+                    blocks,
                     "--secret-file",
                     w->world->secret_file,
                     "--transports",
@@ -33,6 +39,8 @@ static int parse(struct world_worker *w)
                     NULL};
     int status;
 
+    snprintf(blocks, sizeof(blocks), "%u",
+             BLOCKS_MIN + world_pick(w->world, BLOCKS_MORE));
     snprintf(w->name, sizeof(w->name), "w%u", w->i);
     snprintf(w->address, sizeof(w->address), "10.0.0.%u:7000", 10 + w->i);
     return worker_options_parse((int)(sizeof(argv) / sizeof(argv[0])) - 1, argv,

@@ -232,6 +232,7 @@ int world_play(const struct world_options *options, struct world_result *result)
     w->until_us = options->busy_us;
     random_init(&w->random, options->seed);
     random_init(&w->ties, random_mix(options->seed));
+    w->think_us = WORLD_SECOND_US / (1 + world_pick(w, 10));
     rc = make(w);
     if (rc == 0)
         play(w);
