@@ -189,6 +189,9 @@ static int read_pipe(struct command_line *cl, char err[CONFIG_ERROR_MAX])
 
     if (fd >= 0 && !standard)
         close(fd);
+    if (rc == -EFBIG)
+        return error_say(err, CONFIG_ERROR_MAX, rc, "%s: larger than %u bytes",
+                         cl->config_path, CONFIG_FILE_MAX);
     if (rc)
         return error_say(err, CONFIG_ERROR_MAX, rc, "%s: %s", cl->config_path,
                          file_why(rc));

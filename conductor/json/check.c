@@ -57,6 +57,18 @@ int json_walk_fail_syntax(struct json_walk *w, const char *expected)
         w, "the body isn't valid JSON at byte %zu: expected %s", at, expected);
 }
 
+int json_walk_open(struct json_walk *w)
+{
+    char c = json_walk_peek(w);
+
+    if (c == '{')
+        return 0;
+    if (c && strchr("[\"-0123456789tfn", c))
+        return json_walk_fail(
+            w, "the body must be a JSON object; it begins with %c", c);
+    return json_walk_fail_syntax(w, "an object");
+}
+
 /* The open brackets, and for each whether it opened an object. */
 struct brackets {
     uint64_t objects[DEPTH_MOST / 64];

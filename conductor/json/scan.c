@@ -298,10 +298,9 @@ int json_scan(const char *body, size_t n, enum json_scan_kind kind,
 
     *out = (struct json_scan){0};
     text_buf_init(&c.rest, limits->max_rest_bytes);
-    if (json_walk_peek(w) == '{')
+    rc = json_walk_open(w);
+    if (rc == 0)
         rc = json_walk_object(w, on_member);
-    else
-        rc = json_walk_fail_syntax(w, "an object");
     if (rc == 0)
         rc = json_walk_peek(w) || w->p < w->end
                  ? json_walk_fail_syntax(w, "the end")

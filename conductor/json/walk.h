@@ -71,6 +71,10 @@ int json_walk_shown(const struct json_walk *w);
  * Returns -EINVAL. */
 int json_walk_fail_syntax(struct json_walk *w, const char *expected);
 
+/* Passes the space before the body's object. Returns 0, or -EINVAL with the
+ * reason in w: the body is empty, not JSON, or JSON of another type. */
+int json_walk_open(struct json_walk *w);
+
 /* Moves p to the next byte that isn't white space. Returns that byte, or NUL at
  * the end. */
 char json_walk_peek(struct json_walk *w);

@@ -134,6 +134,8 @@ class Passthrough(EngineCase):
                     self.assertError(got, 400, "isn't valid JSON at byte",
                                      'JSON has no NaN' if re.search(
                                          b'NaN|Infinity', body) else '')
+            self.assertError(cluster.api.post('/v1/completions', b'[1,2]'),
+                             400, 'must be a JSON object; it begins with [')
             for e in self.all + self.more:
                 self.assertEqual([r for r in e.requests
                                   if r.method == 'POST'], [])

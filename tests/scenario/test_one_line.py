@@ -253,6 +253,14 @@ class OneLine(Case):
         told = json.loads('{' + ','.join(lines) + '}')
         self.assertEqual(set(told), names)
 
+    def test_a_pipe_has_a_limit(self):
+        process = subprocess.run(
+            [program(*CONDUCTOR), '-c', '-', '-t'], input=b' ' * (4 << 20 | 1),
+            capture_output=True, check=False)
+        self.assertEqual(process.returncode, 2)
+        self.assertEqual(process.stderr,
+                         b'conductor: -: larger than 4194304 bytes\n')
+
     def test_what_a_file_says_stays(self):
         """A default that the file writes is no default."""
         own = self.write('own.json', '{"worker_listen": "127.0.0.1:8081"}')

@@ -167,7 +167,8 @@ static void test_errors(void)
         const char *body, *message;
     } cases[] = {
         {"", "ends at byte 0; expected an object"},
-        {"[]", "expected an object"},
+        {"[]", "must be a JSON object; it begins with ["},
+        {" x", "byte 1: expected an object"},
         {"{", "ends at byte 1; expected a member's name"},
         {"{\"a\":1", "expected ',' or '}'"},
         {"{\"a\":1}x", "byte 7: expected the end"},

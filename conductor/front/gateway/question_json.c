@@ -143,11 +143,9 @@ static int json_member(struct json_walk *w, const char *key)
 int question_read_json(struct question_reader *r)
 {
     struct json_walk *w = &r->walk;
-    int rc;
+    int rc = json_walk_open(w);
 
-    if (json_walk_peek(w) != '{')
-        rc = json_walk_fail_syntax(w, "an object");
-    else
+    if (rc == 0)
         rc = json_walk_object(w, json_member);
     if (rc == 0 && json_walk_peek(w))
         rc = json_walk_fail_syntax(w, "the end of the body");

@@ -287,9 +287,8 @@ int forward_body_read(const struct forward_kind *kind, const char *body,
     int rc;
 
     *out = (struct forward_body){.kind = kind};
-    if (json_walk_peek(&r.walk) != '{')
-        rc = json_walk_fail_syntax(&r.walk, "an object");
-    else
+    rc = json_walk_open(&r.walk);
+    if (rc == 0)
         rc = json_walk_object(&r.walk, read_member);
     if (rc == 0 && (json_walk_peek(&r.walk) || r.walk.p < r.walk.end))
         rc = json_walk_fail_syntax(&r.walk, "its end");
