@@ -185,10 +185,15 @@ class Diagnosed(Case):
                 {'name': 'away', 'url': later.url}]}
         cluster.start_conductor()
         wait_until('one is ready', lambda: cluster.api.instances()[0] == 1)
+        wait_until('the other was asked', lambda: next(
+            i for i in cluster.api.request(
+                'GET', '/admin/instances').body['instances']
+            if i['name'] == 'away').get('last_error'))
         wrong, = self.judged(cluster.ports['http'])['wrong']
         self.assertEqual(
             (wrong['check'], wrong['subject'], wrong['detail'], wrong['value']),
-            ('instance_ready', 'away', f'starting, {later.url}', 0))
+            ('instance_ready', 'away',
+             f'starting, {later.url}: Connection refused', 0))
         for name, ready in {'here': 1, 'away': 0}.items():
             self.assertEqual(
                 cluster.api.metric('instance_ready', instance=name), ready)

@@ -187,7 +187,7 @@ class Replay(FolderCase):
         without Python says so and writes the rest."""
         server = self.serve(behave=lambda i: {1: 429, 2: 500}.get(i, 'answer'))
         self.live(server, '--speed', 60, '--requests', 12, '--plot',
-                  self.path('r.svg'), status=1)
+                  self.path('r.svg'), '--effective-ttft', 30, status=1)
         tree = xml.etree.ElementTree.parse(self.path('r.svg'))
         words = [text.text for text in tree.iter(
             '{http://www.w3.org/2000/svg}text')]
