@@ -56,8 +56,8 @@ static int serve(const struct worker_options *o, const struct secret *secret,
     loop_signal_init(loop, &term, SIGTERM, on_signal, &w);
     loop_signal_init(loop, &intr, SIGINT, on_signal, &w);
     loop_signal_init(loop, &hup, SIGHUP, on_hangup, NULL);
-    /* The signals stay ignored when a watch has stopped: one more must not kill a program
-     * that is ending. */
+    /* The signals stay ignored when a watch has stopped: one more must not kill
+     * a program that is ending. */
     signal(SIGTERM, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     if (loop_watch_start(&term, 0) || loop_watch_start(&intr, 0) ||

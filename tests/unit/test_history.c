@@ -136,7 +136,7 @@ static void test_spans(void)
         int64_t began = 5 / all[i].step_s * all[i].step_s * S;
         json_t *json = read_span(h, all[i].span, began + length - 1);
 
-        CU_ASSERT_EQUAL(of(json, "step_s"), all[i].step_s);
+        CU_ASSERT_EQUAL(of(json, "step_s"), (double)all[i].step_s);
         CU_ASSERT_EQUAL(json_array_size(json_object_get(json, "late")),
                         all[i].points);
         CU_ASSERT_EQUAL(at(json, "in_time", 0), 1);
