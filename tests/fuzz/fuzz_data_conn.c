@@ -9,12 +9,6 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The offer rings when a grant has ended; nobody hears it here. */
-void bell_ring(struct bell *b)
-{
-    (void)b;
-}
-
 static void use(struct tcp_offer *o, const struct tcp_request *r)
 {
     struct tcp_grant *grant;
