@@ -62,8 +62,8 @@ void dns_free(struct dns *dns);
 [[nodiscard]] struct dns_lookup *dns_look_up(struct dns *dns, const char *host,
                                              dns_done *done, void *arg);
 
-/* As dns_look_up(), for an owner that uses dns_first() alone: does not wait for
- * IPv6 addresses once there is an IPv4 one. */
+/* Looks a host up as dns_look_up() does, but ends with the first IPv4 address
+ * and waits for no IPv6 ones: for callers that use dns_first() alone. */
 [[nodiscard]] struct dns_lookup *
 dns_look_up_first(struct dns *dns, const char *host, dns_done *done, void *arg);
 

@@ -10,12 +10,11 @@
  *   written -> in flight -> has come -> read -> acknowledged
  *   '------------ at most buffer_bytes ------------------'
  *
- * As TCP does: what a connection carries comes in order and once, or the
- * connection ends. A socket that is closed with unread input resets its
- * connection, which may lose what is in flight. A cut link delays; after the
- * patience of TCP_USER_TIMEOUT (15 minutes by default) an end gives up that has
- * output on its way or keeps its connection alive (SO_KEEPALIVE), and the other
- * end hears nothing of it. Connecting is refused where a process is without a
+ * A connection behaves as TCP: its bytes come in order and once, or it ends. A
+ * socket closed with unread input resets its connection; bytes in flight may be
+ * lost. A cut link delays. An end with output on its way, or with SO_KEEPALIVE,
+ * gives up after TCP_USER_TIMEOUT (15 minutes by default), and the other end
+ * hears nothing of it. Connecting is refused where a process is without a
  * listener or is dead, and repeated after 1, 3, 7, 15, 31 and 63 s where nobody
  * answers or too many connections wait to be accepted; it fails after 127 s.
  *

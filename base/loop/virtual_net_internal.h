@@ -206,10 +206,10 @@ void pipe_send_reset(struct pipe *p);
 /* Loses all that is in flight, except a reset. */
 void pipe_lose(struct pipe *p);
 
-/* Lets what waits come when it is due, unless the link is cut. */
+/* Starts the timer of the next bytes, unless none wait or the link is cut. */
 void pipe_poke(struct pipe *p);
 
-/* The same after the link was mended: what was due meanwhile is sent again. */
+/* The same for a mended link: bytes that were due meanwhile are sent again. */
 void pipe_resume(struct pipe *p);
 
 /* Takes the arrived packet, at the other end. */

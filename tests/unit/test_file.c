@@ -87,7 +87,7 @@ static void test_removed(void)
         if (cases[i].alive)
             CU_ASSERT_EQUAL(file_output_close(&live, false), 0);
     }
-    /* Of another path. */
+    /* A temporary file of another path stays. */
     leave(path, 3700, ".tmp", NULL, left, sizeof left);
     path[strlen(path) - 1] = '\0';
     CU_ASSERT_EQUAL_FATAL(file_output_open(&next, path), 0);

@@ -13,7 +13,7 @@
 
 static char root[] = "/tmp/limits_XXXXXX", groups[100];
 
-/* Writes a file below the root, whose folders it makes. */
+/* Writes a file below the root, and makes the folders of its path. */
 static void put(const char *path, const char *text)
 {
     char full[300];

@@ -11,7 +11,7 @@
 #define EPOCH_US INT64_C(1700000000000000)
 #define WORDS_MAX 16
 
-/* A client, and what it was told last. */
+/* A connection to the model, and its last answer. */
 struct client {
     struct mr_conn *c;
     unsigned ready;

@@ -12,6 +12,7 @@
 #include "base/loop/net.h"
 #include "base/loop/virtual.h"
 #include "base/loop/virtual_net.h"
+#include "tests/unit/seeds.h"
 #include "tests/unit/suite.h"
 #include "traces/random.h"
 
@@ -23,7 +24,7 @@
 #define PATIENCE_MS 10000
 #define WRITES_MAX 4096u
 
-/* What one end wrote: `bytes` in all after this write. */
+/* A write of one end, and the bytes that it has written in all. */
 struct written {
     int64_t at_us;
     uint64_t bytes;
@@ -468,30 +469,14 @@ static uint64_t play(uint64_t seed, bool faults, unsigned *broken)
     return hash;
 }
 
-static void test_streams(bool faults)
-{
-    unsigned broken = 0, again = 0;
-
-    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        unsigned failed = CU_get_number_of_failures();
-        uint64_t hash = play(seed, faults, &broken);
-
-        if (seed % 10 == 0)
-            CU_ASSERT_EQUAL(hash, play(seed, faults, &again));
-        if (CU_get_number_of_failures() != failed)
-            printf("seed %u\n", (unsigned)seed);
-    }
-    CU_ASSERT_EQUAL(broken > 0, faults);
-}
-
 static void test_whole(void)
 {
-    test_streams(false);
+    seeds_play(SEEDS, false, play);
 }
 
 static void test_faults(void)
 {
-    test_streams(true);
+    seeds_play(SEEDS, true, play);
 }
 
 /* --- by hand -------------------------------------------------------------- */
@@ -603,7 +588,7 @@ SUITE_TEST(test_queue, struct rig, r, rig_open(r), rig_close(r))
     pass(r, SECOND); /* the last one has asked again */
     CU_ASSERT_EQUAL(net_address(r->loops[0], fds[ACCEPT_MAX], true, &peer),
                     sizeof(struct sockaddr_in));
-    /* What waits is reset when the listener is closed. */
+    /* Connections that nobody accepted are reset with their listener. */
     net_close(r->loops[1], r->listener);
     pass(r, SECOND);
     CU_ASSERT_EQUAL(net_error(r->loops[0], fds[0]), 0);
@@ -705,8 +690,8 @@ SUITE_TEST(test_cut, struct rig, r, connect_pair(r), rig_close(r))
     CU_ASSERT_EQUAL(put(r->loops[1], r->b, "fine"), 4);
 }
 
-/* One end gives up, and its goodbye is lost with the rest: the other end hears
- * of it when it asks. */
+/* One end gives up, and its reset is lost on the cut link: the other end learns
+ * of it when it sends. */
 SUITE_TEST(test_lost_end, struct rig, r, connect_pair(r), rig_close(r))
 {
     net_set(r->loops[0], r->a, IPPROTO_TCP, TCP_USER_TIMEOUT, PATIENCE_MS);

@@ -14,6 +14,7 @@
 #include "base/socket.h"
 #include "base/stream/stream.h"
 #include "conductor/front/server/http.h"
+#include "tests/unit/seeds.h"
 #include "tests/unit/suite.h"
 #include "traces/random.h"
 
@@ -350,30 +351,14 @@ static uint64_t play(uint64_t seed, bool faults, unsigned *broken)
     return hash;
 }
 
-static void test_seeds(bool faults)
-{
-    unsigned broken = 0, again = 0;
-
-    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        unsigned failed = CU_get_number_of_failures();
-        uint64_t hash = play(seed, faults, &broken);
-
-        if (seed % 10 == 0)
-            CU_ASSERT_EQUAL(hash, play(seed, faults, &again));
-        if (CU_get_number_of_failures() != failed)
-            printf("seed %u\n", (unsigned)seed);
-    }
-    CU_ASSERT_EQUAL(broken > 0, faults);
-}
-
 static void test_whole(void)
 {
-    test_seeds(false);
+    seeds_play(SEEDS, false, play);
 }
 
 static void test_faults(void)
 {
-    test_seeds(true);
+    seeds_play(SEEDS, true, play);
 }
 
 static const struct suite_test tests[] = {

@@ -1,4 +1,4 @@
-/* What is done to the processes and links of the world, by its seed. */
+/* The faults of a world: its seed draws them for processes and links. */
 #include <stdlib.h>
 
 #include "tests/world/internal.h"

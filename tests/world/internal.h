@@ -116,8 +116,8 @@ void reference_free(struct reference *r);
 
 /* --- client.c --- */
 
-/* Makes a client, which asks one request after the other until until_us.
- * Returns it owned, or NULL: out of memory. */
+/* Makes client i. It sends one request after the other until the world's
+ * until_us. Returns it owned, or NULL: out of memory. */
 [[nodiscard]] struct world_client *world_client_new(struct world *w,
                                                     uint32_t i);
 void world_client_free(struct world_client *c);

@@ -130,7 +130,7 @@ void http_conn_linger(struct http_conn *conn)
     http_conn_arm(conn, conn->server->draining ? LAST_US : LINGER_US);
 }
 
-/* As socket_peer(). */
+/* Writes the address of a connection's other side, as socket_peer(). */
 static int peer_of(const struct http_conn *conn, char *host, size_t host_cap,
                    char *port, size_t port_cap)
 {

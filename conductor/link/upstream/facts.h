@@ -20,7 +20,8 @@ struct engine_facts {
     char kv_topic[ENGINE_NAME_MAX];
 };
 
-/* Begins a new engine: nothing is known, and the kind is ENGINE_OPENAI. */
+/* Resets the facts of an engine: none is known, and its kind is ENGINE_OPENAI.
+ */
 void facts_begin(struct engine_facts *facts);
 
 /* Take the n bytes of an answer, borrowed: of /v1/models, /version and

@@ -37,7 +37,7 @@ static double least(const char *root, const char *tree, char *group,
     }
 }
 
-/* As limits_memory().
+/* Returns the least limit of the group and its parents, as limits_memory().
  *   file                  in groups of version 2
  *   old_name, old_file    of a controller of version 1; NULL = not read */
 static double limit_of(const char *root, const char *groups, double most,

@@ -12,12 +12,17 @@
 #define DAMAGED 9 /* of a hundred commands */
 
 /*
- * Words of a template: %s, %h, %z, %x: a key that is mostly a string, a hash, a
- * sorted set, a stream; %k any key; %f a field; %v a value; %m a member; %w one
- * of many; %d a score; %l a limit of scores; %i a place in a stream; %c a
- * count; %n entries of a stream; %t seconds; %p milliseconds; %g a pattern of
- * keys; %b a database. [...]: once to three times. Anything else is the word
- * itself.
+ * Words of a template:
+ *   %s %h %z %x  a key that is mostly a string, hash, sorted set or stream
+ *   %k           any key
+ *   %f %v        a field; a value
+ *   %m %w        a member; one of many members
+ *   %d %l        a score; a limit of scores
+ *   %i %c %n     an id in a stream; a count; a number of entries
+ *   %t %p        seconds; milliseconds
+ *   %g %b        a pattern of keys; a database
+ *   [...]        repeated, once to three times
+ * Any other word stands for itself.
  */
 static const struct template
 {

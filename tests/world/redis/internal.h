@@ -349,7 +349,8 @@ extern const char mr_policy_names[];
 void mr_serve_waits(struct mr *m, struct mr_call *call);
 void mr_unblock(struct mr_conn *c, bool answer);
 
-/* server.c: notes a write for the replica; one that removes a key. */
+/* server.c: mr_write() keeps a command for the replica; mr_write_del() keeps a
+ * DEL of one key. */
 void mr_write(struct mr *m, unsigned database, const struct mr_bytes *argv,
               size_t argc, int64_t clock_us);
 void mr_write_del(struct mr *m, unsigned database, const struct mr_key *k,
@@ -397,7 +398,7 @@ void mr_reply_free(struct mr_reply *r);
 
 /* --- scripts -------------------------------------------------------------- */
 
-/* A script while it runs. */
+/* A running script. */
 struct mr_lua {
     struct mr_call *call;
     const struct mr_script *script;
