@@ -109,6 +109,8 @@ class Plan(PlayedCase):
                           plan['split_block'], plan['cached_blocks']),
                          ('both', 0, 3, 10))
         self.assertEqual(plan['engine_price'], 0)  # nobody else is there
+        self.assertEqual((plan['evicted_us_per_token'],
+                          why['candidates'][0]['evicted_tokens']), (0, 0))
         ms = BLOCK_TOKENS * 0.1
         self.assertEqual([(s['instance'], s['from'], s['from_block'],
                            s['to_block'], s['start_ms'])

@@ -1891,6 +1891,9 @@ static void test_evicted(void)
         CU_ASSERT_EQUAL(r.decision.prefill, r.ids[room ? 2 : priced ? 0 : 1]);
         CU_ASSERT_EQUAL(r.decision.chosen.evicted_tokens,
                         priced ? 0 : 10 * BLOCK);
+        CU_ASSERT_DOUBLE_EQUAL(r.decision.evicted_us,
+                               priced * 5.0 * (1.0 + r.decision.engine_price),
+                               1e-9);
         rig_fini(&r);
     }
 }

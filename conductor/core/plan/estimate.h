@@ -109,8 +109,8 @@ struct prefill_estimate {
     bool spared;     /* not eligible: a decode instance that would compute for
                         longer than the request gains */
     uint64_t last_prefill;  /* planned: as in struct pool_instance */
-    int64_t evicted_tokens; /* planned: cached tokens that its blocks have no
-                               room beside */
+    int64_t evicted_tokens; /* planned: cached tokens that must leave the
+                               instance for its blocks */
     enum load_mode load_mode;
     uint32_t split_block; /* [local_blocks, split_block) is computed although
                              it is cached somewhere */

@@ -116,6 +116,8 @@ struct schedule_decision {
     struct schedule_lent lent; /* if lent.n > 0, chosen has the group's times */
     double engine_price; /* if planned: seconds that other requests wait per
                             second of engine time, as estimated */
+    double evicted_us;   /* if planned: cost of each token that a candidate
+                            evicts, engine price included */
     int64_t equal_us;    /* if planned: scores that differ by no more count as
                             equal */
     int64_t tbt_us;      /* of decode; 0 = none */

@@ -334,6 +334,7 @@ void explain_decided(struct service_request *request,
         r->stored_blocks = d->stored_blocks;
     put_messages(r, s, d->prefill);
     r->engine_price = d->engine_price;
+    r->evicted_us = d->evicted_us;
     r->equal_us = d->equal_us;
     r->price_us = d->price_us;
     r->price_limit_us = d->price_limit_us;

@@ -72,7 +72,7 @@ struct explain_record {
      */
     bool heard;
     uint64_t first_message, last_message;
-    double engine_price;
+    double engine_price, evicted_us; /* as in the decision */
     int64_t equal_us;
     double price_us, price_limit_us; /* 0 = not priced; no limit */
     const char *cost;                /* source of the estimates; static */

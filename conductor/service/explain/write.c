@@ -82,8 +82,11 @@ static void put_estimate(struct writer *w, const struct prefill_estimate *e)
     put_known(w, "room_ms", e->room_us, w->predicts);
     put_known(w, "push_ms", e->push_us, w->predicts);
     put_known(w, "score_ms", e->score_us, w->predicts);
-    PUT(w, ",\"local_blocks\":%u,\"used_blocks\":%u,\"at_least\":%s",
-        e->local_blocks, e->used_blocks, e->at_least ? "true" : "false");
+    PUT(w,
+        ",\"local_blocks\":%u,\"used_blocks\":%u,\"evicted_tokens\":%lld,"
+        "\"at_least\":%s",
+        e->local_blocks, e->used_blocks, (long long)e->evicted_tokens,
+        e->at_least ? "true" : "false");
 }
 
 static void put_candidate(struct writer *w, const struct explain_candidate *c)
@@ -146,8 +149,11 @@ static void put_plan(struct writer *w, const struct explain_record *r)
 {
     const struct prefill_estimate *c = &r->chosen;
 
-    PUT(w, ",\"plan\":{\"mode\":\"%s\",\"engine_price\":%.3f",
-        c->planned ? load_mode_name(c->load_mode) : "auto", r->engine_price);
+    PUT(w,
+        ",\"plan\":{\"mode\":\"%s\",\"engine_price\":%.3f,"
+        "\"evicted_us_per_token\":%.3f",
+        c->planned ? load_mode_name(c->load_mode) : "auto", r->engine_price,
+        r->evicted_us);
     put_known(w, "equal_ms", r->equal_us, c->planned);
     PUT(w,
         ",\"resident_blocks\":%u,\"split_block\":%u,\"cached_blocks\":%u,"

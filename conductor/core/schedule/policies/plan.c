@@ -461,6 +461,7 @@ static void complete(struct scheduler *s,
     site.n = decision->n_sources;
     memcpy(decision->sources, site.sources, site.n * sizeof(site.sources[0]));
     decision->engine_price = state_of(s)->engine_price;
+    decision->evicted_us = state_of(s)->evicted_us;
     decision->equal_us = state_of(s)->equal_us;
     if (decision->engine_price <= 0.0 || site.n == 0 ||
         !(plan_load_modes(s) & loads))
