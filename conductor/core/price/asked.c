@@ -2,8 +2,9 @@
 #include "conductor/core/price/asked.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "conductor/core/index/zeroed.h"
 
 #define COUNT_MASK UINT64_C(0xff)
 #define KNOWN_MIN 20u     /* fewer blocks tell nothing */
@@ -13,13 +14,13 @@ int asked_init(struct asked *a, uint64_t max_blocks, uint64_t seed)
 {
     *a = (struct asked){.n_sets = max_blocks / ASKED_WAYS + 1, .seed = seed};
     a->max_blocks = a->n_sets * ASKED_WAYS;
-    a->sets = calloc(a->max_blocks, sizeof(*a->sets));
+    a->sets = table_zeroed(a->max_blocks, sizeof(*a->sets));
     return a->sets ? 0 : -ENOMEM;
 }
 
 void asked_fini(struct asked *a)
 {
-    free(a->sets);
+    table_free(a->sets, a->max_blocks, sizeof(*a->sets));
     a->sets = NULL;
 }
 
