@@ -37,7 +37,7 @@ def read(path):
 
 
 def anchor_of(heading):
-    """What a link to a heading has behind `#`."""
+    """Returns the fragment by which a link names a heading."""
     name = re.sub(r'\[([^\]]*)\]\([^)]*\)', r'\1', heading).strip().lower()
     return re.sub(r'[^\w\- ]', '', name).replace(' ', '-')
 

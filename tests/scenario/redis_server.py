@@ -131,5 +131,5 @@ class RedisModel(RedisServer):
         self.start()
 
     def fault(self, *words):
-        """As in tests/world/redis/fault_commands.c."""
+        """Makes a fault; tests/world/redis/fault_commands.c has their words."""
         self.case.assertEqual(self.command('FAULT', *words), 'OK')

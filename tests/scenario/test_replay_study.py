@@ -723,7 +723,7 @@ class Study(FolderCase):
         self.assertIn('no number of nodes will do', done.stdout)
         self.assertRegex(done.stdout, r'they have \d+\.\d+ % of the input '
                          r'tokens; the target allows 10\.00 %')
-        # Of each kind, too, as if it were the only one.
+        # The same is told of each kind as if it were the only one.
         told = ' '.join(done.stdout.split())
         for k in range(2):
             replay('size', '--trace', SAMPLE, '--nodes', self.path('kinds'),

@@ -191,7 +191,7 @@ class Sweep(FolderCase):
         self.sweep(status=1, says='load: [1.5,0.5]: must be [least, most]')
         replay('sweep', status=2, says='--description')
 
-    # What is drawn.
+    # Drawn cases.
 
     def test_descriptions(self):
         """Each field is checked, by its name."""
@@ -280,7 +280,7 @@ class Sweep(FolderCase):
             self.assertTrue(400 < counts[cause] < 600, (cause, counts))
 
     def test_make(self):
-        """What is drawn becomes a cluster at the load that was drawn."""
+        """A drawn case becomes a cluster at the drawn load."""
         self.description |= self.OPTIONAL
         self.description['traces'].append({'name': 'd', 'like': 'day'})
         runner = script.Runner(

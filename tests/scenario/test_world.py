@@ -6,7 +6,7 @@ from test_conductors import PROMPT, OverRedis
 
 
 class OverModel(OverRedis):
-    """What holds over a real server holds over the model."""
+    """Cases of a real server hold over the model, too."""
 
     def begin(self, n=2, **options):
         return super().begin(n, redis=RedisModel(self), **options)

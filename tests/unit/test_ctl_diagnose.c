@@ -131,8 +131,8 @@ static void test_least(void)
     free(f);
 }
 
-/* Where no model is known, the engines that have not told theirs are named with
- * their reason. */
+/* While no model is known, diagnose names the engines that have told none, and
+ * why. */
 static void test_no_model(void)
 {
     struct findings *f = malloc(sizeof(*f));

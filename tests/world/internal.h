@@ -82,7 +82,7 @@ int64_t world_now_us(const struct world *w);
 void world_say(struct world *w, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The same for what must not be. */
+/* Logs a broken rule, and counts it as a violation. */
 void world_violation(struct world *w, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

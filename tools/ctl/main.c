@@ -211,7 +211,7 @@ static int show_metrics(struct ctl *ctl, const struct option_list *words)
         }
     free(text);
     if (ctl->json && found) {
-        /* As many digits as /metrics has. */
+        /* /metrics has 15 digits, too. */
         json_dumpf(list, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
         printf("\n");
     }

@@ -218,7 +218,7 @@ static void add_field(struct random_state *r, struct command *c)
         ADD_FORMAT(c, "%u", chance(r, 3) ? below(r, 700) : below(r, 12));
 }
 
-/* What the cluster's keys hold, and bytes of all lengths. */
+/* Adds a value: one that conductors write, or random bytes of any length. */
 static void add_value(struct random_state *r, int64_t now_ms, struct command *c)
 {
     char bytes[5000];

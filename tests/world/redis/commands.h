@@ -4,7 +4,7 @@
 
 #include "tests/world/redis/internal.h"
 
-/* What may come in any order. */
+/* The parts of an answer that may come in any order. */
 enum shape {
     SHAPE_EXACT,
     SHAPE_KEYS,

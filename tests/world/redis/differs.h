@@ -13,7 +13,7 @@
 struct differs {
     uint64_t seed;
     uint64_t commands; /* how many */
-    /* What was done: */
+    /* Counts of the run: */
     uint64_t sent;    /* commands that both answered */
     uint64_t errors;  /* of them: answers that are errors */
     uint64_t blocked; /* reads that waited */

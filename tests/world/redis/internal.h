@@ -92,7 +92,7 @@ struct mr_words {
 
 void mr_words_free(struct mr_words *w);
 
-/* What is known of the next command of a connection. */
+/* The part of a connection's next command that has been read. */
 struct mr_request {
     struct mr_words words;
     long long bulks_left; /* 0 = the head has not been read */
@@ -356,14 +356,21 @@ void mr_write(struct mr *m, unsigned database, const struct mr_bytes *argv,
 void mr_write_del(struct mr *m, unsigned database, const struct mr_key *k,
                   int64_t clock_us);
 
-/* What commands use: Redis's clock; the key, if it is there and not over; the
- * same, but another kind is answered, with false; removes a key; notes that a
- * key was changed. */
+/* Returns the time of Redis's clock, ms. */
 int64_t mr_call_ms(const struct mr_call *call);
+
+/* Returns the key, or NULL: it does not exist or has expired. */
 struct mr_key *mr_look(struct mr_call *call, struct mr_bytes name);
+
+/* Writes the same key to *k. Returns false after answering that it is of
+ * another kind. */
 bool mr_look_for(struct mr_call *call, struct mr_bytes name, enum mr_kind kind,
                  struct mr_key **k);
+
+/* Removes a key, for the replica, too. */
 void mr_remove(struct mr_call *call, struct mr_key *k);
+
+/* Notes that a key was changed. */
 void mr_changed(struct mr_call *call, struct mr_key *k);
 
 /* The tables of commands, by file. */
@@ -430,7 +437,7 @@ struct mr_reply mr_lua_call(struct mr_lua *l, const char *statement,
                 sizeof(MR_WORDS(__VA_ARGS__)) / sizeof(struct mr_bytes), \
                 MR_WORDS(__VA_ARGS__))
 
-/* The same, when nobody reads the answer. */
+/* Calls a command as MR_CALL(), and drops its answer. */
 #define MR_DO(l, statement, ...)                                    \
     do {                                                            \
         struct mr_reply done_ = MR_CALL(l, statement, __VA_ARGS__); \

@@ -12,7 +12,7 @@
 
 #define LINE_MAX_BYTES (64u * 1024)
 #define BULK_MAX_BYTES (512ll << 20)
-/* What a connection may send before it has given the password. */
+/* Limits of a command before its connection has given the password. */
 #define STRANGER_WORDS 10
 #define STRANGER_BYTES 16384
 

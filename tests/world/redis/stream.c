@@ -37,7 +37,7 @@ bool mr_id_next(struct mr_id *id)
     return true;
 }
 
-/* As string2ull() of Redis. */
+/* Reads a number as string2ull() of Redis does. Returns whether it is one. */
 static bool read_u64(const char *text, uint64_t *value)
 {
     struct mr_bytes b = mr_bytes_of(text);
@@ -82,7 +82,7 @@ size_t mr_id_write(struct mr_id id, char out[MR_NUMBER_MAX])
 
 /* --- bytes of a listpack -------------------------------------------------- */
 
-/* What the length of an element takes, which stands behind it. */
+/* Returns the bytes of an element with its length, which stands behind it. */
 static size_t with_length(size_t n)
 {
     return n + (n < 128         ? 1

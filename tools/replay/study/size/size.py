@@ -32,7 +32,7 @@ SEVERAL = 'prefill.groups', 'decode.groups', 'coupled.groups', \
     'coupled.pairs', 'node_speed'
 PASSED = 'trace', 'from', 'requests', 'skip-bad', 'jobs', 'policy-option'
 CASES_MAX = 1 << 16  # simulations of one question
-# What is kept of a simulation.
+# Members of a simulation's result that are kept.
 KEPT = ('gave_up', 'judged', 'effective_ratio', 'effective_token_ratio',
         'rejected', 'failed', 'reasons', 'input_tokens', 'offered_tokens',
         'prefix_hit_ratio', 'intervals')
@@ -308,7 +308,7 @@ class Sizing:
                           mix[:i] + (mix[i] - 1,) + mix[i + 1:]))
         return found
 
-    # What is found.
+    # Results.
 
     def entry(self, mix):
         """Returns what is reported of a mix."""

@@ -24,7 +24,7 @@ struct survey {
      * tokens, and the longest TTFT among them; 0 = none. */
     uint64_t hopeless, hopeless_tokens;
     double hopeless_ttft_s;
-    /* The same of clusters of one kind. */
+    /* The same counts for clusters of one kind. */
     struct {
         uint64_t requests, tokens;
     } hopeless_of[KINDS_MAX];

@@ -245,7 +245,7 @@ def short_of(z, requests, tokens, most=''):
 
 
 def misses_of_kinds(z):
-    """What clusters of each kind alone miss, in a line each."""
+    """Returns a line for each kind: what its clusters miss alone."""
     lines = []
     for kind, entry in zip(z['kinds'], z['of_kinds']):
         if entry:

@@ -1,4 +1,4 @@
-"""What a sweep draws: its description, and the case of a number.
+"""The description of a sweep, and the case of a number.
 
 Case k depends on the description, the sweep's seed and k alone, so that it can
 be repeated by itself. The format is in docs/plan/sweep.md.
@@ -160,7 +160,7 @@ def read_trace(fields, workloads):
 
 
 class Description:
-    """What the cases are drawn from. Members are ranges and shares."""
+    """The ranges and shares from which cases are drawn."""
 
     def __init__(self, fields, workloads, tiers):
         self.workloads, self.tiers = workloads, tiers
